@@ -4,10 +4,25 @@
 //! touch processes, sockets and files. Modules are listed in reading order.
 
 // The pure core.
-pub mod bitmap;
-pub mod gates;
-pub mod history;
-pub mod net;
-pub mod server;
-pub mod stored;
 pub mod version;
+pub mod gates;
+pub mod net;
+pub mod bitmap;
+pub mod server;
+pub mod combo;
+pub mod expect;
+pub mod refusal;
+pub mod history;
+pub mod stored;
+
+// Around it: processes, sockets, files.
+pub mod files;
+pub mod wait;
+pub mod process;
+pub mod pki;
+pub mod etcd;
+pub mod client;
+pub mod journal;
+pub mod cluster;
+pub mod traffic;
+pub mod record;

@@ -1,0 +1,203 @@
+//! The expectation table: what a scenario must show on a combo. Scenarios ask it and contain no version rules.
+
+use crate::combo::Combo;
+use crate::gates::AllocatorMode;
+use crate::server::SpecError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A scenario with a row in the table. Its id is the name of the test function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scenario {
+    /// `skew::same_static_ip_is_granted_once`.
+    SameStaticIp,
+    /// `skew::no_dynamic_ip_is_held_twice`.
+    DynamicPressure,
+    /// `skew::a_service_of_one_server_is_known_to_the_others`.
+    Propagation,
+    /// `skew::a_released_static_ip_is_free_on_every_server`.
+    ReleaseElsewhere,
+}
+
+impl Scenario {
+    /// Every scenario.
+    pub const ALL: [Scenario; 4] = [
+        Scenario::SameStaticIp,
+        Scenario::DynamicPressure,
+        Scenario::Propagation,
+        Scenario::ReleaseElsewhere,
+    ];
+
+    /// Suite (test module) and test function.
+    pub fn path(self) -> (&'static str, &'static str) {
+        match self {
+            Scenario::SameStaticIp => ("skew", "same_static_ip_is_granted_once"),
+            Scenario::DynamicPressure => ("skew", "no_dynamic_ip_is_held_twice"),
+            Scenario::Propagation => ("skew", "a_service_of_one_server_is_known_to_the_others"),
+            Scenario::ReleaseElsewhere => ("skew", "a_released_static_ip_is_free_on_every_server"),
+        }
+    }
+
+    /// The scenario of a test function.
+    pub fn find(suite: &str, name: &str) -> Option<Scenario> {
+        Scenario::ALL.into_iter().find(|it| it.path() == (suite, name))
+    }
+}
+
+/// A way in which a combo is not safe. Each has a stable id for reports and documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hazard {
+    /// Two servers that share neither the bitmap nor the IPAddress key grant one address twice.
+    NoSharedLock,
+    /// A Service created by a server that sets a bit and deleted by one that does not clear it leaves the bit: the
+    /// address is refused from then on.
+    StaleBit,
+    /// A Service whose address has an IPAddress, deleted by a bitmap server: the IPAddress stays for up to 60 s after its
+    /// creation and the address is refused meanwhile.
+    OrphanIpAddress,
+}
+
+/// What is known about a hazard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HazardFacts {
+    /// The id in reports.
+    pub id: &'static str,
+    /// The upstream report, or "not reported".
+    pub upstream: &'static str,
+    /// What an admin sees and does.
+    pub sentence: &'static str,
+}
+
+impl Hazard {
+    /// Every hazard.
+    pub const ALL: [Hazard; 3] = [Hazard::NoSharedLock, Hazard::StaleBit, Hazard::OrphanIpAddress];
+
+    /// What is known about it.
+    pub fn facts(self) -> HazardFacts {
+        match self {
+            Hazard::NoSharedLock => HazardFacts {
+                id: "no-shared-lock",
+                upstream: "kubernetes/enhancements PR 4645",
+                sentence: "One ClusterIP belongs to two Services; traffic reaches either. Never run a bitmap server \
+                           beside an IPAddress-only server: go through dual write.",
+            },
+            Hazard::StaleBit => HazardFacts {
+                id: "stale-bit",
+                upstream: "kubernetes/kubernetes issue 136475, PR 138943",
+                sentence: "A free static ClusterIP is refused with `provided IP is already allocated` by every server \
+                           that reads the bitmap; a bitmap server frees it after three repair passes (6 to 9 minutes), \
+                           dual-write servers alone never do.",
+            },
+            Hazard::OrphanIpAddress => HazardFacts {
+                id: "orphan-ip-address",
+                upstream: "not reported",
+                sentence: "A Service deleted through a bitmap server leaves its IPAddress: servers of the new allocator \
+                           refuse the address with `provided IP is already allocated` until the IPAddress is 60 s old. \
+                           Wait a minute before an address is used again while versions are mixed.",
+            },
+        }
+    }
+}
+
+impl fmt::Display for Hazard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.facts().id)
+    }
+}
+
+/// What a scenario must show: exactly these hazards, each at least once. Without any, everything holds. A hazard that
+/// does not show is a failure as much as one that was not expected.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Expectation {
+    /// The hazards.
+    pub hazards: BTreeSet<Hazard>,
+}
+
+impl Expectation {
+    /// Nothing goes wrong.
+    pub fn holds() -> Self {
+        Expectation::default()
+    }
+
+    /// These hazards show.
+    pub fn hazards(hazards: impl IntoIterator<Item = Hazard>) -> Self {
+        Expectation { hazards: hazards.into_iter().collect() }
+    }
+}
+
+impl fmt::Display for Expectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.hazards.is_empty() {
+            return f.write_str("holds");
+        }
+        let names: Vec<&str> = self.hazards.iter().map(|hazard| hazard.facts().id).collect();
+        write!(f, "hazard {}", names.join(", "))
+    }
+}
+
+/// The table.
+///
+/// # Errors
+/// A combo with a server that no release would start.
+pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, SpecError> {
+    let modes = combo.modes()?;
+    let when = |hazard, shows: bool| shows.then_some(hazard);
+    Ok(match scenario {
+        Scenario::SameStaticIp | Scenario::DynamicPressure => {
+            Expectation::hazards(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?))
+        }
+        Scenario::Propagation => Expectation::holds(),
+        // What one server claims, another deletes without giving it back, because it does not know that kind of claim.
+        Scenario::ReleaseElsewhere => {
+            let leaves_bits = modes.contains(&AllocatorMode::IpAddress) && modes.iter().any(|it| it.writes_bitmap());
+            let leaves_objects = modes.contains(&AllocatorMode::Bitmap) && modes.iter().any(|it| it.writes_ip_addresses());
+            Expectation::hazards(
+                [when(Hazard::StaleBit, leaves_bits), when(Hazard::OrphanIpAddress, leaves_objects)].into_iter().flatten(),
+            )
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::combo::{Combo, gate_matrix, v1_33};
+
+    #[test]
+    fn duplicates_are_expected_exactly_where_there_is_no_shared_lock() {
+        for combo in gate_matrix() {
+            for scenario in [Scenario::SameStaticIp, Scenario::DynamicPressure] {
+                let expected = expectation(scenario, &combo).unwrap() == Expectation::hazards([Hazard::NoSharedLock]);
+                assert_eq!(expected, combo.lacks_shared_lock().unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_claim_is_left_behind_where_one_server_makes_it_and_another_does_not_know_it() {
+        use AllocatorMode::{Bitmap, DualWrite, IpAddress};
+        use Hazard::{OrphanIpAddress, StaleBit};
+        #[track_caller]
+        fn is(modes: &[AllocatorMode], hazards: &[Hazard]) {
+            let combo = Combo::new(modes.iter().map(|mode| v1_33(*mode)));
+            let expected = Expectation::hazards(hazards.iter().copied());
+            assert_eq!(expectation(Scenario::ReleaseElsewhere, &combo).unwrap(), expected);
+        }
+        is(&[Bitmap, Bitmap], &[]);
+        is(&[IpAddress, IpAddress], &[]);
+        is(&[DualWrite, DualWrite], &[]);
+        is(&[Bitmap, DualWrite], &[OrphanIpAddress]);
+        is(&[DualWrite, IpAddress], &[StaleBit]);
+        is(&[IpAddress, Bitmap], &[StaleBit, OrphanIpAddress]);
+    }
+
+    #[test]
+    fn hazard_ids_are_what_serde_writes() {
+        for hazard in Hazard::ALL {
+            assert_eq!(serde_json::to_value(hazard).unwrap(), hazard.facts().id);
+        }
+    }
+}

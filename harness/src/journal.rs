@@ -1,0 +1,34 @@
+//! The one clock and the one list of a case: everything that is recorded goes through here.
+
+use crate::history::{Entry, Micros, Topology, TopologyEvent};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+/// Where entries of a case go; cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    begin: Instant,
+    sender: Sender<Entry>,
+}
+
+impl Journal {
+    /// A journal whose clock starts now.
+    pub fn new(sender: Sender<Entry>) -> Self {
+        Journal { begin: Instant::now(), sender }
+    }
+
+    /// The time since the start of the case.
+    pub fn now(&self) -> Micros {
+        Micros(u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Records an entry. When the writer is gone the case is over and nobody reads it any more.
+    pub fn push(&self, entry: Entry) {
+        let _ = self.sender.send(entry);
+    }
+
+    /// Records something that happened to a server, now.
+    pub fn topology(&self, event: TopologyEvent) {
+        self.push(Entry::Topology(Topology { at: self.now(), event }));
+    }
+}

@@ -1,0 +1,75 @@
+//! Waiting for a condition: a poll that says what is still missing. There is no bare sleep anywhere else.
+
+use std::time::{Duration, Instant};
+
+/// Between two looks at a condition. Short, because every wait in a case adds to its time.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+
+/// A condition that does not hold yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotYet {
+    /// What is still missing, for the error of a wait that ran out.
+    pub missing: String,
+}
+
+impl NotYet {
+    /// A condition that lacks this.
+    pub fn new(missing: impl Into<String>) -> Self {
+        NotYet { missing: missing.into() }
+    }
+}
+
+/// Looks until the condition holds or the time is over; always looks at least once.
+///
+/// # Errors
+/// The condition did not hold in time; the error carries what was missing at the last look.
+pub async fn until<T>(
+    what: impl Into<String>,
+    longest: Duration,
+    mut look: impl AsyncFnMut() -> Result<T, NotYet>,
+) -> Result<T, TimedOut> {
+    let begin = Instant::now();
+    loop {
+        match look().await {
+            Ok(value) => return Ok(value),
+            Err(NotYet { missing }) if begin.elapsed() >= longest => {
+                return Err(TimedOut { what: what.into(), waited: begin.elapsed(), missing });
+            }
+            Err(NotYet { .. }) => tokio::time::sleep(POLL_INTERVAL).await,
+        }
+    }
+}
+
+/// A condition that did not hold in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} not reached in {:.1} s; still missing: {missing}", waited.as_secs_f64())]
+pub struct TimedOut {
+    /// What was waited for.
+    pub what: String,
+    /// How long.
+    pub waited: Duration,
+    /// What was missing at the last look.
+    pub missing: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_ends_with_the_value_as_soon_as_the_condition_holds() {
+        let mut looks = 0;
+        let value = until("three looks", Duration::from_secs(60), async || {
+            looks += 1;
+            if looks == 3 { Ok(looks) } else { Err(NotYet::new(format!("look {}", looks + 1))) }
+        });
+        assert_eq!(value.await, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_runs_out_says_what_was_missing() {
+        let error = until("the impossible", Duration::ZERO, async || Err::<(), _>(NotYet::new("everything"))).await;
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("the impossible not reached in") && text.ends_with("still missing: everything"), "{text}");
+    }
+}
