@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// Environment variable that hands the run directory to the test process of a case.
 pub const RUN_DIR_VARIABLE: &str = "SKEWLAB_RUN_DIR";
 
+/// The name of the plan in a run directory.
+pub const PLAN_FILE: &str = "plan.json";
+
 /// Scenario and combo: the stable name of a case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CaseId {

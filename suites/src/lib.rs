@@ -1,1 +1,5 @@
-//! x
+//! What the scenarios share: the run of one case from plan to record, and the questions several of them ask.
+
+pub mod case;
+pub mod claims;
+pub mod observe;

@@ -1,0 +1,172 @@
+//! The run of one case: plan, control plane, scenario, verdict, record.
+
+use anyhow::{Context, anyhow};
+use harness::cluster::{Binaries, ControlPlane};
+use harness::combo::{self, Combo};
+use harness::expect::{Expectation, Scenario, expectation};
+use harness::history::{Entry, ServerId};
+use harness::journal::Journal;
+use harness::record::{CaseId, CaseOutcome, CaseRecord, Observed, RUN_DIR_VARIABLE, RunPlan, judge};
+use harness::traffic::Client;
+use harness::wait::{self, NotYet};
+use ipnet::IpNet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A namespace is there within a second of readiness.
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One running case, as a scenario sees it.
+pub struct Case {
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// Its servers as planned.
+    pub combo: Combo,
+    /// Clock and recording.
+    pub journal: Journal,
+    clients: u16,
+}
+
+impl Case {
+    /// A new client of a server.
+    ///
+    /// # Errors
+    /// The server does not run.
+    pub fn client(&mut self, server: ServerId) -> anyhow::Result<Client> {
+        self.clients += 1;
+        Ok(Client::new(self.clients, server, self.plane.client(server)?, self.journal.clone()))
+    }
+
+    /// A new client of every running server, in order.
+    ///
+    /// # Errors
+    /// A server does not run.
+    pub fn clients(&mut self) -> anyhow::Result<Vec<Client>> {
+        self.plane.server_ids().into_iter().map(|server| self.client(server)).collect()
+    }
+}
+
+/// Runs a scenario on the servers of a combo, with their service ranges replaced if `ranges` is not empty, and writes
+/// the record of the case.
+///
+/// # Errors
+/// The case did not pass; the record says why.
+pub async fn run(
+    scenario: Scenario,
+    combo: &str,
+    ranges: &[&str],
+    body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
+) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let setup = Setup::load(scenario, combo, ranges)?;
+    let (outcome, observed, detail) = match execute(&setup, body).await {
+        Ok(observed) => {
+            let (outcome, detail) = judge(&setup.expectation, &observed);
+            (outcome, observed, detail)
+        }
+        Err(error) => (CaseOutcome::Error, Observed::default(), format!("{error:#}")),
+    };
+    let layout = harness::cluster::Layout { dir: setup.dir.clone() };
+    if outcome == CaseOutcome::Passed || !setup.keep {
+        layout.remove_data()?;
+    }
+    let record = CaseRecord {
+        id: setup.id,
+        outcome,
+        seconds: begin.elapsed().as_secs_f64(),
+        expectation: Some(setup.expectation),
+        observed,
+        detail,
+    };
+    record.write(&setup.dir)?;
+    match outcome {
+        CaseOutcome::Passed | CaseOutcome::Skipped => Ok(()),
+        CaseOutcome::Failed | CaseOutcome::Error => Err(anyhow!("{}: {}", record.id, record.detail)),
+    }
+}
+
+async fn execute(
+    setup: &Setup,
+    body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
+) -> anyhow::Result<Observed> {
+    let (sender, receiver) = std::sync::mpsc::channel::<Entry>();
+    let journal = Journal::new(sender);
+    let begin = Instant::now();
+    let mut plane = ControlPlane::start_etcd(&setup.dir, &setup.binaries, &journal).await?;
+    plane.start_servers(&setup.combo).await?;
+    let ready = begin.elapsed();
+    let mut case = Case { plane, combo: setup.combo.clone(), journal, clients: 0 };
+    for server in case.plane.server_ids() {
+        await_namespace(&case.plane.client(server)?).await?;
+    }
+    let observed = body(&mut case).await;
+    // A server that died explains a scenario that failed better than the scenario's own error.
+    case.plane.check_running().context("a process of the control plane ended by itself")?;
+    let mut observed = observed?;
+    observed.measured.insert("ready_seconds".into(), ready.as_secs_f64());
+    observed.measured.insert("memory_mib".into(), (case.plane.resident_memory() >> 20) as f64);
+    case.plane.stop().await?;
+    drop(receiver);
+    Ok(observed)
+}
+
+async fn await_namespace(client: &kube::Client) -> anyhow::Result<()> {
+    let exists = wait::until("the namespace of the scenarios", NAMESPACE_TIMEOUT, async || {
+        match harness::traffic::namespace_exists(client).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(NotYet::new("the namespace")),
+            Err(error) => Err(NotYet::new(error.to_string())),
+        }
+    });
+    Ok(exists.await?)
+}
+
+/// What a case needs before it starts.
+struct Setup {
+    id: CaseId,
+    dir: PathBuf,
+    combo: Combo,
+    expectation: Expectation,
+    binaries: Binaries,
+    keep: bool,
+}
+
+impl Setup {
+    fn load(scenario: Scenario, combo_id: &str, ranges: &[&str]) -> anyhow::Result<Setup> {
+        let (suite, name) = scenario.path();
+        let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo_id.into() };
+        let plan = match std::env::var_os(RUN_DIR_VARIABLE) {
+            Some(run) => Some((PathBuf::from(&run), read_plan(Path::new(&run))?)),
+            None => None,
+        };
+        let planned = plan.as_ref().and_then(|(_, plan)| plan.combos.get(combo_id).cloned());
+        let mut combo = planned.or_else(|| combo::find(combo_id)).with_context(|| format!("no combo {combo_id}"))?;
+        let ranges: Vec<IpNet> = ranges.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        if !ranges.is_empty() {
+            combo.servers = combo.servers.into_iter().map(|server| server.ranges(&ranges)).collect();
+        }
+        let expectation = expectation(scenario, &combo)?;
+        let (run, binaries, keep) = match plan {
+            Some((run, plan)) => (run, plan.binaries, plan.keep),
+            None => by_hand(&combo)?,
+        };
+        let dir = id.dir(&run);
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(Setup { id, dir, combo, expectation, binaries, keep })
+    }
+}
+
+fn read_plan(run: &Path) -> anyhow::Result<RunPlan> {
+    let path = run.join(harness::record::PLAN_FILE);
+    let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no plan", path.display()))
+}
+
+/// `cargo test -p suites --test e2e`, without xtask: a run directory of its own, binaries found or built now.
+fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Binaries, bool)> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/skewlab");
+    let run = target.join(format!("by-hand-{}", std::process::id()));
+    println!("run directory: {}", run.display());
+    let binaries = harness::cluster::obtain_binaries(std::slice::from_ref(combo))?;
+    Ok((run, binaries, true))
+}

@@ -1,0 +1,52 @@
+//! Who claims an address in etcd right now: the bit, and the IPAddress object.
+
+use harness::bitmap::AllocationBitmap;
+use harness::etcd::Etcd;
+use harness::history::{RangeKey, ServiceKey, StoredRange};
+use harness::net::ServiceRange;
+use harness::stored::{Stored, StoredKey, decode, keys};
+use std::net::IpAddr;
+
+/// The claims on one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Whether its bit is set.
+    pub bit: bool,
+    /// The Service its IPAddress refers to, if it has an IPAddress.
+    pub parent: Option<ServiceKey>,
+}
+
+/// Reads the claims on an address.
+///
+/// # Errors
+/// etcd does not answer, or a value does not decode.
+pub async fn claim_of(etcd: &Etcd, ip: IpAddr) -> anyhow::Result<Claim> {
+    let object = etcd.get(&format!("{}{ip}", keys::IP_ADDRESSES)).await?;
+    let parent = match object {
+        None => None,
+        Some(kv) => match decode(&StoredKey::IpAddress(ip), &kv.value)? {
+            Stored::IpAddress(object) => object.parent,
+            Stored::Service(_) | Stored::ServiceCidr(_) | Stored::Range(_) => None,
+        },
+    };
+    let mut bit = false;
+    for (key, name) in [(RangeKey::Primary, keys::PRIMARY_RANGE), (RangeKey::Secondary, keys::SECONDARY_RANGE)] {
+        if let Some(stored) = stored_range(etcd, key, name).await? {
+            bit |= bitmap(&stored)?.is_some_and(|bitmap| bitmap.contains(ip));
+        }
+    }
+    Ok(Claim { bit, parent })
+}
+
+async fn stored_range(etcd: &Etcd, key: RangeKey, name: &str) -> anyhow::Result<Option<StoredRange>> {
+    let Some(kv) = etcd.get(name).await? else { return Ok(None) };
+    Ok(match decode(&StoredKey::Range(key), &kv.value)? {
+        Stored::Range(range) => Some(range),
+        Stored::Service(_) | Stored::ServiceCidr(_) | Stored::IpAddress(_) => None,
+    })
+}
+
+fn bitmap(stored: &StoredRange) -> anyhow::Result<Option<AllocationBitmap>> {
+    let Some(net) = stored.range else { return Ok(None) };
+    Ok(Some(AllocationBitmap::decode(ServiceRange::new(net)?, &stored.data)?))
+}

@@ -1,0 +1,18 @@
+//! The combos as rstest cases. `cargo xtask e2e` compares these names with the table in `harness::combo`.
+
+use rstest_reuse::template;
+
+/// The v1.33 gate matrix.
+#[template]
+#[rstest::rstest]
+#[case::v1_33_bitmap__v1_33_bitmap("v1_33_bitmap__v1_33_bitmap")]
+#[case::v1_33_bitmap__v1_33_dual_write("v1_33_bitmap__v1_33_dual_write")]
+#[case::v1_33_bitmap__v1_33_ip_address("v1_33_bitmap__v1_33_ip_address")]
+#[case::v1_33_dual_write__v1_33_bitmap("v1_33_dual_write__v1_33_bitmap")]
+#[case::v1_33_dual_write__v1_33_dual_write("v1_33_dual_write__v1_33_dual_write")]
+#[case::v1_33_dual_write__v1_33_ip_address("v1_33_dual_write__v1_33_ip_address")]
+#[case::v1_33_ip_address__v1_33_bitmap("v1_33_ip_address__v1_33_bitmap")]
+#[case::v1_33_ip_address__v1_33_dual_write("v1_33_ip_address__v1_33_dual_write")]
+#[case::v1_33_ip_address__v1_33_ip_address("v1_33_ip_address__v1_33_ip_address")]
+#[case::v1_33_bitmap__v1_33_dual_write__v1_33_ip_address("v1_33_bitmap__v1_33_dual_write__v1_33_ip_address")]
+pub fn gate_matrix(#[case] combo: &str) {}
