@@ -11,3 +11,6 @@ pub mod net;
 pub mod server;
 pub mod stored;
 pub mod version;
+
+// Around it: processes, sockets, files.
+pub mod binaries;
