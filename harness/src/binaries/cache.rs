@@ -122,7 +122,7 @@ impl Cache {
     pub(super) fn require_free(&self, needed: u64, purpose: &str) -> Result<(), BinaryError> {
         let stat = nix::sys::statvfs::statvfs(&self.dir)
             .map_err(|errno| BinaryError::io("ask for the free disk of", &self.dir)(errno.into()))?;
-        let free = u64::from(stat.blocks_available()) * u64::from(stat.fragment_size());
+        let free = stat.blocks_available() * stat.fragment_size();
         if free < needed {
             let (purpose, dir) = (purpose.to_string(), self.dir.clone());
             return Err(BinaryError::DiskFull { purpose, dir, needed, free });

@@ -63,7 +63,7 @@ impl<'a> Go<'a> {
         let ran = module.run(&["mod", "download", "-json", &what], report)?;
         let answer: Downloaded = serde_json::from_str(&ran.stdout).unwrap_or_default();
         let (Some(theirs), None) = (&answer.go_mod, &answer.error) else {
-            let told = answer.error.map_or_else(|| ran.stderr.join("\n"), |error| error);
+            let told = answer.error.unwrap_or_else(|| ran.stderr.join("\n"));
             return Err(no_module(&told, &ran.status));
         };
         let theirs = fs::read_to_string(theirs).map_err(BinaryError::io("read", theirs))?;

@@ -5,9 +5,10 @@ use crate::version::KubeVersion;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 use std::fs::{self, Permissions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::thread;
 use tempfile::TempDir;
 
@@ -58,8 +59,14 @@ impl World {
     }
 
     fn with_go(&self, finish: &str) -> Sources {
-        let go = self.write("go/go", FAKE_GO.replace("FINISH", finish).as_bytes());
-        Sources { go: Some(go), ..self.sources() }
+        Sources { go: Some(self.write_go(&FAKE_GO.replace("FINISH", finish))), ..self.sources() }
+    }
+
+    /// Returns when it runs: a child that another test is starting may still hold the file open for writing.
+    fn write_go(&self, script: &str) -> PathBuf {
+        let go = self.write("go/go", script.as_bytes());
+        while Command::new(&go).arg("env").output().is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy) {}
+        go
     }
 
     fn write(&self, name: &str, contents: &[u8]) -> PathBuf {
@@ -294,7 +301,7 @@ fn what_the_module_proxy_lacks_is_named_with_a_version_that_builds_and_before_an
   unused)"#;
     let sources = world.with_go(FINISH_BUILD);
     let go = fs::read_to_string(world.path("go/go")).unwrap().replace("list)", refusal);
-    world.write("go/go", go.as_bytes());
+    world.write_go(&go);
     let of = |component| Wanted::Kube(component, KubeVersion::new(32, 13));
     let message = error(&KubeComponent::ALL.map(of), &sources);
     says(&message, &["kube-controller-manager v1.32.13 cannot be had", "k8s.io/kubelet@v0.32.13 (403 Forbidden)"]);
