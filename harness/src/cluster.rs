@@ -3,6 +3,7 @@
 //! [`ControlPlane`] is the local provider: every server is a process of this host. Scenarios use it through the
 //! operations below and never see a process.
 
+use crate::binaries::Obtained;
 use crate::client::{self, ClientError};
 use crate::combo::Combo;
 use crate::etcd::{Etcd, EtcdError};
@@ -31,6 +32,12 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 /// The executables of a run by file name: `etcd-v3.6.16`, `kube-apiserver-v1.33.13`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binaries(pub BTreeMap<String, PathBuf>);
+
+impl From<&Obtained> for Binaries {
+    fn from(obtained: &Obtained) -> Self {
+        Binaries(obtained.iter().map(|found| (found.wanted.file_name(), found.path.clone())).collect())
+    }
+}
 
 impl Binaries {
     fn path(&self, component: &str, version: &str) -> Result<PathBuf, ClusterError> {

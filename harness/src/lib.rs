@@ -17,6 +17,7 @@ pub mod stored;
 
 // Around it: processes, sockets, files.
 pub mod files;
+pub mod binaries;
 pub mod wait;
 pub mod process;
 pub mod pki;

@@ -1,6 +1,7 @@
 //! The run of one case: plan, control plane, scenario, verdict, record.
 
 use anyhow::{Context, anyhow};
+use harness::binaries;
 use harness::cluster::{Binaries, ControlPlane};
 use harness::combo::{self, Combo};
 use harness::expect::{Expectation, Scenario, expectation};
@@ -167,6 +168,7 @@ fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Binaries, bool)> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/skewlab");
     let run = target.join(format!("by-hand-{}", std::process::id()));
     println!("run directory: {}", run.display());
-    let binaries = harness::cluster::obtain_binaries(std::slice::from_ref(combo))?;
-    Ok((run, binaries, true))
+    let wanted = binaries::needed_by([combo]);
+    let obtained = binaries::obtain(&wanted, &binaries::Sources::from_env(None)?, &binaries::Silent)?;
+    Ok((run, Binaries::from(&obtained), true))
 }
