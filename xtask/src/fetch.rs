@@ -1,7 +1,6 @@
 //! `cargo xtask fetch`: the binaries of the given versions, and nothing else.
 
 use crate::progress::Terminal;
-use anyhow::Context;
 use clap::builder::PossibleValue;
 use harness::binaries::{self, BinaryError, EtcdVersion, KubeComponent, Obtained, Sources, Wanted};
 use harness::version::{KubeVersion, Minor};
@@ -86,7 +85,7 @@ impl clap::ValueEnum for Component {
 pub fn run(args: Args) -> anyhow::Result<Obtained> {
     let wanted = wanted(&args)?;
     let sources = Sources { offline: args.offline, ..Sources::from_env(args.bin_dir)? };
-    binaries::obtain(&wanted, &sources, &Terminal::new()).context("not every binary can be had")
+    Ok(binaries::obtain(&wanted, &sources, &Terminal::new())?)
 }
 
 /// Every component in every version; a component that is not wanted is left out.

@@ -4,6 +4,7 @@ mod fetch;
 mod progress;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// The command line.
 #[derive(Parser)]
@@ -19,13 +20,17 @@ enum Command {
     Fetch(fetch::Args),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Fetch(args) => {
-            for found in fetch::run(args)?.iter() {
-                println!("{}", found.path.display());
+        Command::Fetch(args) => match fetch::run(args) {
+            Ok(obtained) => {
+                obtained.iter().for_each(|found| println!("{}", found.path.display()));
+                ExitCode::SUCCESS
             }
-            Ok(())
-        }
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::from(3)
+            }
+        },
     }
 }

@@ -10,10 +10,36 @@ use std::time::{Duration, Instant};
 /// How often a plain line tells that a download or build goes on.
 const PLAIN_EVERY: Duration = Duration::from_secs(15);
 
-/// What a bar is like: an unknown end, bytes, or steps.
-const SPINNER: &str = "{spinner} {prefix}: {wide_msg} {elapsed}";
-const BYTES: &str = "{spinner} {prefix}: {msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {elapsed}";
-const STEPS: &str = "{spinner} {prefix}: [{bar:30}] {pos}/{len} {elapsed} {wide_msg}";
+/// What a bar is like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Nobody knows when it ends.
+    Spinner,
+    /// Bytes of bytes.
+    Bytes,
+    /// Packages of packages.
+    Packages,
+}
+
+impl Shape {
+    fn style(self) -> ProgressStyle {
+        let template = match self {
+            Shape::Spinner => "{spinner} {prefix}: {wide_msg} {elapsed}",
+            Shape::Bytes => "{spinner} {prefix}: [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {elapsed} {wide_msg}",
+            Shape::Packages => "{spinner} {prefix}: [{bar:30}] {pos}/{len} packages {elapsed} {wide_msg}",
+        };
+        ProgressStyle::with_template(template).expect("the template must be valid")
+    }
+
+    /// How far it is, for a plain line.
+    fn amount(self, done: u64, total: u64) -> String {
+        match self {
+            Shape::Spinner => String::new(),
+            Shape::Bytes => format!(" ({:.1} of {:.1} MB)", done as f64 / 1e6, total as f64 / 1e6),
+            Shape::Packages => format!(" ({done} of {total} packages)"),
+        }
+    }
+}
 
 /// Standard error as the place where progress is shown.
 pub struct Terminal {
@@ -25,11 +51,9 @@ pub struct Terminal {
 /// What is shown of one binary.
 struct Shown {
     bar: ProgressBar,
-    template: &'static str,
-    /// When the last plain line came.
-    told: Option<Instant>,
-    /// The beginning of what the last plain line told, for telling a new activity from one that goes on.
-    activity: &'static str,
+    shape: Option<Shape>,
+    /// The activity of the last plain line, and when it came.
+    told: Option<(&'static str, Instant)>,
 }
 
 impl Terminal {
@@ -53,41 +77,27 @@ impl Terminal {
     }
 
     /// Something goes on: moves the bar, or tells so once in a while.
-    fn goes_on(
-        &self,
-        wanted: Wanted,
-        activity: &'static str,
-        template: &'static str,
-        at: (u64, Option<u64>),
-        what: &str,
-    ) {
+    fn goes_on(&self, wanted: Wanted, activity: &'static str, what: &str, shape: Shape, done: u64, total: u64) {
         let mut shown = self.shown();
         let entry = shown.entry(wanted).or_insert_with(|| {
             let bar = self.bars.add(ProgressBar::no_length().with_prefix(wanted.to_string()));
             bar.enable_steady_tick(Duration::from_millis(200));
-            Shown { bar, template: "", told: None, activity: "" }
+            Shown { bar, shape: None, told: None }
         });
-        let (done, total) = at;
         if self.plain {
-            if entry.activity == activity && entry.told.is_some_and(|told| told.elapsed() < PLAIN_EVERY) {
-                return;
+            let just_told = |(told, at): (&str, Instant)| told == activity && at.elapsed() < PLAIN_EVERY;
+            if !entry.told.is_some_and(just_told) {
+                entry.told = Some((activity, Instant::now()));
+                self.line(&format!("{wanted}: {activity} {what}{}", shape.amount(done, total)));
             }
-            (entry.activity, entry.told) = (activity, Some(Instant::now()));
-            let amount = match total {
-                Some(total) if total > 0 => format!(" ({} %)", done * 100 / total),
-                Some(_) | None => String::new(),
-            };
-            self.line(&format!("{wanted}: {activity} {what}{amount}"));
             return;
         }
-        if entry.template != template {
-            entry.template = template;
-            entry.bar.set_style(ProgressStyle::with_template(template).expect("the template must be valid"));
+        if entry.shape != Some(shape) {
+            entry.shape = Some(shape);
+            entry.bar.set_style(shape.style());
             entry.bar.reset_elapsed();
         }
-        if let Some(total) = total {
-            entry.bar.set_length(total);
-        }
+        entry.bar.set_length(total);
         entry.bar.set_position(done);
         entry.bar.set_message(format!("{activity} {what}"));
     }
@@ -104,34 +114,26 @@ impl Progress for Terminal {
         match event {
             Event::Answered(answer) => self.line(&format!("{wanted}: {answer}")),
             Event::Waiting { lock } => {
-                self.goes_on(
-                    wanted,
-                    "waiting for another skewlab that makes it, lock",
-                    SPINNER,
-                    (0, None),
-                    &lock.display().to_string(),
-                );
+                let what = format!("for another process that makes it, {}", lock.display());
+                self.goes_on(wanted, "waiting", &what, Shape::Spinner, 0, 0);
             }
-            Event::Downloading { from } => self.goes_on(wanted, "downloading", SPINNER, (0, None), from),
-            Event::Bytes { done, total } => {
-                let template = if total.is_some() { BYTES } else { SPINNER };
-                let what = format!("{:.1} MB", done as f64 / 1e6);
-                self.goes_on(wanted, "downloaded", template, (done, total), &what);
+            Event::Downloading { from } => self.goes_on(wanted, "downloading", from, Shape::Spinner, 0, 0),
+            Event::Bytes { done, total: Some(total) } => {
+                self.goes_on(wanted, "downloading", "", Shape::Bytes, done, total);
+            }
+            Event::Bytes { done, total: None } => {
+                let what = format!("{:.1} MB, size unknown", done as f64 / 1e6);
+                self.goes_on(wanted, "downloading", &what, Shape::Spinner, 0, 0);
             }
             Event::Resolving { go, line } => {
-                self.goes_on(
-                    wanted,
-                    "go build:",
-                    SPINNER,
-                    (0, None),
-                    &format!("{go}, {}", line.trim_start_matches("go: ")),
-                );
+                let what = format!("with {go}, {}", line.trim_start_matches("go: "));
+                self.goes_on(wanted, "go build:", &what, Shape::Spinner, 0, 0);
             }
             Event::Building { go, package, done, total } => {
                 // Nothing is heard of the linker.
-                let what = if done < total { package } else { "last packages and linking" };
-                let at = (done as u64, Some(total as u64));
-                self.goes_on(wanted, "compiling", STEPS, at, &format!("with {go}, package {done} of {total}: {what}"));
+                let what = if done < total { package } else { "the last packages, then linking" };
+                let what = format!("{what} with {go}");
+                self.goes_on(wanted, "compiling", &what, Shape::Packages, done as u64, total as u64);
             }
             Event::Found(found) => {
                 self.remove_bar(wanted);

@@ -93,20 +93,21 @@ impl<'a> Search<'a> {
             let began = Instant::now();
             let outcome = match may_ask {
                 true => downloads.fetch(wanted, self.progress),
-                false => Err(StepError::No(format!("offline, {mirror} is not asked"))),
+                false => Err(StepError::No(format!("offline, not asked: {mirror}"))),
             };
             self.settle(wanted, Step::Download, began, outcome)?;
         }
         Ok(())
     }
 
-    /// Resolves everything before it compiles anything: what cannot be built is named in seconds.
+    /// Resolves everything before it compiles anything, and what is not known to build before the rest: what cannot be
+    /// built is named in seconds.
     fn build(&mut self, mut locks: BTreeMap<Release, ReleaseLock>) -> Result<(), BinaryError> {
         if self.missing.is_empty() {
             return Ok(());
         }
         let go = match self.sources.offline {
-            true => Err(StepError::No("offline, the module proxy is not asked".to_string())),
+            true => Err(StepError::No("offline, not asked: the module proxy".to_string())),
             false => Go::find(self.sources.go.as_deref(), self.cache),
         };
         let go = match go {
@@ -114,20 +115,10 @@ impl<'a> Search<'a> {
             Err(error) => return Err(self.give_up_all(error)),
         };
         let mut modules = BTreeMap::new();
-        let mut impossible = Vec::new();
-        for wanted in self.wanted() {
-            let began = Instant::now();
-            if let Err(error) = resolve(&go, &mut modules, wanted, self.progress) {
-                let next_may_differ = matches!(error, StepError::NoSuchVersion(_));
-                impossible.push(self.give_up(wanted, began.elapsed(), error)?);
-                if !next_may_differ {
-                    // A proxy that is away would be waited for again, for every binary.
-                    break;
-                }
-            }
-        }
-        if !impossible.is_empty() {
-            return Err(BinaryError::Unavailable { missing: impossible });
+        let (known, doubtful): (Vec<_>, Vec<_>) =
+            self.wanted().into_iter().partition(|wanted| wanted.is_known_to_build());
+        for group in [doubtful, known] {
+            self.resolve(&go, &mut modules, group)?;
         }
         for (release, mut module) in modules {
             for wanted in self.wanted().into_iter().filter(|wanted| wanted.release() == release) {
@@ -145,6 +136,30 @@ impl<'a> Search<'a> {
             locks.remove(&release);
         }
         Ok(())
+    }
+
+    fn resolve<'g>(
+        &mut self,
+        go: &'g Go<'g>,
+        modules: &mut BTreeMap<Release, Module<'g>>,
+        group: Vec<Wanted>,
+    ) -> Result<(), BinaryError> {
+        let mut impossible = Vec::new();
+        for wanted in group {
+            let began = Instant::now();
+            if let Err(error) = resolve(go, modules, wanted, self.progress) {
+                let next_may_differ = matches!(error, StepError::NoSuchVersion(_));
+                impossible.push(self.give_up(wanted, began.elapsed(), error)?);
+                if !next_may_differ {
+                    // A proxy that is away would be waited for again, for every binary.
+                    break;
+                }
+            }
+        }
+        match impossible.is_empty() {
+            true => Ok(()),
+            false => Err(BinaryError::Unavailable { missing: impossible }),
+        }
     }
 
     /// Notes what a step answered.

@@ -130,6 +130,17 @@ impl Wanted {
         }
     }
 
+    /// Whether the module proxy is known to build it. What is not known may build all the same: another proxy has other
+    /// modules.
+    pub(super) fn is_known_to_build(self) -> bool {
+        match self {
+            Wanted::Etcd(version) => version == EtcdVersion::DEFAULT,
+            Wanted::Kube(component, version) => {
+                KNOWN.iter().any(|row| row.version == version && row.components.contains(&component))
+            }
+        }
+    }
+
     /// The same binary in a version that the module proxy is known to build, the same minor before any other.
     pub fn buildable_instead(self) -> Option<Wanted> {
         match self {

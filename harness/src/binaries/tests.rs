@@ -264,7 +264,7 @@ fn a_download_that_breaks_off_is_never_used() {
 fn offline_asks_neither_host_nor_module_proxy() {
     let world = World::new();
     let sources = Sources { offline: true, mirror: Mirror::Public, ..world.with_go(FINISH_BUILD) };
-    says(&error(&[APISERVER], &sources), &["download: offline", "go build: offline"]);
+    says(&error(&[APISERVER], &sources), &["download: offline, not asked: dl.k8s.io", "go build: offline"]);
     assert_eq!(world.builds(), 0);
 }
 
