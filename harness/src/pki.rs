@@ -16,8 +16,10 @@ pub struct Pki {
     pub serving: KeyFiles,
     /// Client certificate of an administrator (`system:masters`).
     pub admin: KeyFiles,
-    /// Key that signs and verifies service account tokens.
+    /// Key that signs service account tokens.
     pub service_account_key: PathBuf,
+    /// Its public half, which verifies them; kube-apiserver does not take a PKCS#8 private key for that.
+    pub service_account_public_key: PathBuf,
 }
 
 /// A certificate and its key.
@@ -38,6 +40,7 @@ impl Pki {
             serving: pair("serving"),
             admin: pair("admin"),
             service_account_key: dir.join("service-account.key"),
+            service_account_public_key: dir.join("service-account.pub"),
         }
     }
 
@@ -69,7 +72,9 @@ impl Pki {
         admin.distinguished_name = name(&identity);
         issue(admin, &ca, &pki.admin)?;
 
-        write_private(&pki.service_account_key, KeyPair::generate()?.serialize_pem().as_bytes())?;
+        let service_account = KeyPair::generate()?;
+        write_private(&pki.service_account_key, service_account.serialize_pem().as_bytes())?;
+        write_private(&pki.service_account_public_key, service_account.public_key_pem().as_bytes())?;
         // The authority comes last: its presence says that everything else is there.
         write_private(&pki.ca, ca.pem().as_bytes())?;
         Ok(pki)

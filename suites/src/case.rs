@@ -165,7 +165,8 @@ fn read_plan(run: &Path) -> anyhow::Result<RunPlan> {
 
 /// `cargo test -p suites --test e2e`, without xtask: a run directory of its own, binaries found or built now.
 fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Binaries, bool)> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/skewlab");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate must lie in the workspace")?;
+    let target = root.join("target/skewlab");
     let run = target.join(format!("by-hand-{}", std::process::id()));
     println!("run directory: {}", run.display());
     let wanted = binaries::needed_by([combo]);
