@@ -238,8 +238,7 @@ impl ControlPlane {
         }
         let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
         let running = self.running(server)?;
-        let started =
-            ControllerManager::start(&program, version, running, &self.layout, &self.pki).await?;
+        let started = ControllerManager::start(&program, version, running, &self.layout, &self.pki).await?;
         self.controller_manager = Some(started);
         Ok(())
     }
@@ -414,7 +413,11 @@ fn write_command_line(layout: &Layout, name: &str, command: &[String]) -> Result
 
 fn shell_quoted(arg: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=/.,:@%+".contains(&byte);
-    if !arg.is_empty() && arg.bytes().all(plain) { arg.to_string() } else { format!("'{}'", arg.replace('\'', r"'\''")) }
+    if !arg.is_empty() && arg.bytes().all(plain) {
+        arg.to_string()
+    } else {
+        format!("'{}'", arg.replace('\'', r"'\''"))
+    }
 }
 
 /// The environment failed, or a server is not what the plan says.

@@ -116,7 +116,8 @@ mod tests {
     fn the_gate_matrix_has_nine_pairs_and_the_trio_and_three_of_them_lack_a_shared_lock() {
         let matrix = gate_matrix();
         assert_eq!(matrix.iter().map(|combo| combo.servers.len()).collect::<Vec<_>>(), [2, 2, 2, 2, 2, 2, 2, 2, 2, 3]);
-        let without: Vec<_> = matrix.iter().filter(|it| it.lacks_shared_lock().unwrap()).map(|it| it.id().unwrap()).collect();
+        let without: Vec<_> =
+            matrix.iter().filter(|it| it.lacks_shared_lock().unwrap()).map(|it| it.id().unwrap()).collect();
         assert_eq!(
             without,
             [
@@ -140,7 +141,10 @@ mod tests {
         // Both lists describe a bitmap server, so two of them are needed.
         assert_eq!(selected(&["MultiCIDRServiceAllocator=false", "MultiCIDRServiceAllocator=false"]), 1);
         assert_eq!(
-            selected(&["MultiCIDRServiceAllocator=false", "MultiCIDRServiceAllocator=true,DisableAllocatorDualWrite=true"]),
+            selected(&[
+                "MultiCIDRServiceAllocator=false",
+                "MultiCIDRServiceAllocator=true,DisableAllocatorDualWrite=true"
+            ]),
             3
         );
     }

@@ -11,11 +11,11 @@ use tonic_prost::ProstCodec;
 
 pub mod proto;
 
-pub use proto::{Event, EventType, KeyValue};
 use proto::{
     Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse, compare, request_op, watch_request,
 };
+pub use proto::{Event, EventType, KeyValue};
 
 /// Longest answer accepted, in bytes: a whole registry of a test cluster fits many times.
 const MAX_MESSAGE: usize = 256 << 20;
@@ -44,7 +44,8 @@ impl Etcd {
     /// # Errors
     /// Text that is no URL.
     pub fn new(endpoint: &str) -> Result<Self, EtcdError> {
-        let bad = |why: tonic::transport::Error| EtcdError::Endpoint { endpoint: endpoint.into(), why: why.to_string() };
+        let bad =
+            |why: tonic::transport::Error| EtcdError::Endpoint { endpoint: endpoint.into(), why: why.to_string() };
         let channel = Endpoint::from_shared(endpoint.to_string()).map_err(bad)?.connect_timeout(CONNECT_TIMEOUT);
         Ok(Etcd { endpoint: endpoint.to_string(), channel: channel.connect_lazy() })
     }
@@ -77,7 +78,7 @@ impl Etcd {
     /// # Errors
     /// etcd does not answer.
     pub async fn range(&self, start: &[u8], end: &[u8]) -> Result<Snapshot, EtcdError> {
-        let request = RangeRequest { key: start.into(), range_end: end.into(), ..Default::default() };
+        let request = RangeRequest { key: start.into(), range_end: end.into() };
         let response: RangeResponse = self.call("/etcdserverpb.KV/Range", request).await?;
         Ok(Snapshot { revision: response.header.unwrap_or_default().revision, kvs: response.kvs })
     }
@@ -131,12 +132,7 @@ impl Etcd {
     /// # Errors
     /// etcd does not answer.
     pub async fn watch(&self, start: &[u8], end: &[u8], from_revision: i64) -> Result<Watch, EtcdError> {
-        let create = WatchCreateRequest {
-            key: start.into(),
-            range_end: end.into(),
-            start_revision: from_revision,
-            ..Default::default()
-        };
+        let create = WatchCreateRequest { key: start.into(), range_end: end.into(), start_revision: from_revision };
         let request = WatchRequest { request: Some(watch_request::Request::Create(create)) };
         // The request stream must stay open: etcd ends the watch when it closes.
         let requests = tokio_stream::once(request).chain(tokio_stream::pending());

@@ -22,12 +22,8 @@ pub enum Scenario {
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 4] = [
-        Scenario::SameStaticIp,
-        Scenario::DynamicPressure,
-        Scenario::Propagation,
-        Scenario::ReleaseElsewhere,
-    ];
+    pub const ALL: [Scenario; 4] =
+        [Scenario::SameStaticIp, Scenario::DynamicPressure, Scenario::Propagation, Scenario::ReleaseElsewhere];
 
     /// Suite (test module) and test function.
     pub fn path(self) -> (&'static str, &'static str) {
@@ -36,6 +32,15 @@ impl Scenario {
             Scenario::DynamicPressure => ("skew", "no_dynamic_ip_is_held_twice"),
             Scenario::Propagation => ("skew", "a_service_of_one_server_is_known_to_the_others"),
             Scenario::ReleaseElsewhere => ("skew", "a_released_static_ip_is_free_on_every_server"),
+        }
+    }
+
+    /// About how long a case takes, in seconds: those that wait for a repair loop must start first, so that the others
+    /// run meanwhile.
+    pub fn typical_seconds(self) -> u32 {
+        match self {
+            Scenario::Propagation => 190,
+            Scenario::SameStaticIp | Scenario::DynamicPressure | Scenario::ReleaseElsewhere => 8,
         }
     }
 
@@ -153,9 +158,12 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
         // What one server claims, another deletes without giving it back, because it does not know that kind of claim.
         Scenario::ReleaseElsewhere => {
             let leaves_bits = modes.contains(&AllocatorMode::IpAddress) && modes.iter().any(|it| it.writes_bitmap());
-            let leaves_objects = modes.contains(&AllocatorMode::Bitmap) && modes.iter().any(|it| it.writes_ip_addresses());
+            let leaves_objects =
+                modes.contains(&AllocatorMode::Bitmap) && modes.iter().any(|it| it.writes_ip_addresses());
             Expectation::hazards(
-                [when(Hazard::StaleBit, leaves_bits), when(Hazard::OrphanIpAddress, leaves_objects)].into_iter().flatten(),
+                [when(Hazard::StaleBit, leaves_bits), when(Hazard::OrphanIpAddress, leaves_objects)]
+                    .into_iter()
+                    .flatten(),
             )
         }
     })

@@ -27,3 +27,4 @@ pub mod journal;
 pub mod cluster;
 pub mod traffic;
 pub mod record;
+pub mod report;

@@ -34,7 +34,10 @@ pub struct KeyFiles {
 impl Pki {
     /// The files a control plane in this directory has.
     pub fn at(dir: &Path) -> Pki {
-        let pair = |name: &str| KeyFiles { certificate: dir.join(format!("{name}.crt")), key: dir.join(format!("{name}.key")) };
+        let pair = |name: &str| KeyFiles {
+            certificate: dir.join(format!("{name}.crt")),
+            key: dir.join(format!("{name}.key")),
+        };
         Pki {
             ca: dir.join("ca.crt"),
             serving: pair("serving"),

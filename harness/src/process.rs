@@ -43,7 +43,8 @@ impl Blueprint {
     /// The log cannot be opened or the program cannot be run.
     pub fn start(self) -> Result<Process, ProcessError> {
         let cannot = |what: &'static str, source| ProcessError::CannotStart { name: self.name.clone(), what, source };
-        let log = File::options().create(true).append(true).open(&self.log).map_err(|error| cannot("open its log", error))?;
+        let log =
+            File::options().create(true).append(true).open(&self.log).map_err(|error| cannot("open its log", error))?;
         let log_start = log.metadata().map_err(|error| cannot("read its log", error))?.len();
         let second = log.try_clone().map_err(|error| cannot("open its log", error))?;
         let mut command = command(&self.program);
@@ -155,7 +156,9 @@ impl Process {
     pub async fn stop(mut self, grace: Duration) -> Result<ExitStatus, ProcessError> {
         self.signal(Signal::SIGTERM);
         match tokio::time::timeout(grace, self.child.wait()).await {
-            Ok(waited) => waited.map_err(|source| ProcessError::CannotWait { name: self.blueprint.name.clone(), source }),
+            Ok(waited) => {
+                waited.map_err(|source| ProcessError::CannotWait { name: self.blueprint.name.clone(), source })
+            }
             Err(_) => self.kill().await,
         }
     }

@@ -96,8 +96,13 @@ mod tests {
         let failed = "Internal error occurred: failed to allocate a serviceIP:";
         is(500, &format!("{failed} range is full"), Some(Refusal::RangeFull));
         is(500, &format!("{failed} provided IP is already allocated"), Some(Refusal::DynamicTaken));
-        is(500, &format!("{failed} the provided network does not match the current range"), Some(Refusal::DynamicOutOfRange));
-        let invalid = "Service \"a\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9:";
+        is(
+            500,
+            &format!("{failed} the provided network does not match the current range"),
+            Some(Refusal::DynamicOutOfRange),
+        );
+        let invalid =
+            "Service \"a\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9:";
         is(422, &format!("{invalid} provided IP is already allocated"), Some(Refusal::StaticTaken));
         is(422, &format!("{invalid} provided IP is not in the valid range"), Some(Refusal::StaticOutOfRange));
         is(422, &format!("{invalid} allocator not ready"), Some(Refusal::NotReady));

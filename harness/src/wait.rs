@@ -70,6 +70,9 @@ mod tests {
     async fn a_wait_that_runs_out_says_what_was_missing() {
         let error = until("the impossible", Duration::ZERO, async || Err::<(), _>(NotYet::new("everything"))).await;
         let text = error.unwrap_err().to_string();
-        assert!(text.starts_with("the impossible not reached in") && text.ends_with("still missing: everything"), "{text}");
+        assert!(
+            text.starts_with("the impossible not reached in") && text.ends_with("still missing: everything"),
+            "{text}"
+        );
     }
 }

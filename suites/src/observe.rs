@@ -21,7 +21,9 @@ pub fn count_refusals(operations: &[Operation], observed: &mut Observed) -> BTre
             Outcome::Ok { .. } => {}
             Outcome::Refused { code, reason, message } => match classify(*code, reason, message) {
                 Some(kind) => *counts.entry(kind).or_default() += 1,
-                None => observed.wrong.push(format!("{} gave an unclassified answer: {code} {reason}: {message}", operation.server)),
+                None => observed
+                    .wrong
+                    .push(format!("{} gave an unclassified answer: {code} {reason}: {message}", operation.server)),
             },
             Outcome::Unknown { detail } => {
                 observed.inconclusive.push(format!("{} left an outcome open: {detail}", operation.server));

@@ -1,5 +1,6 @@
 //! `cargo xtask fetch`: the binaries of the given versions, and nothing else.
 
+use crate::exit::Ended;
 use crate::progress::Terminal;
 use clap::builder::PossibleValue;
 use harness::binaries::{self, BinaryError, EtcdVersion, KubeComponent, Obtained, Sources, Wanted};
@@ -78,11 +79,22 @@ impl clap::ValueEnum for Component {
     }
 }
 
+/// Runs the command: the paths go to standard output, everything else to standard error.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_command(args: Args) -> anyhow::Result<Ended> {
+    for found in run(args)?.iter() {
+        println!("{}", found.path.display());
+    }
+    Ok(Ended::AsExpected)
+}
+
 /// Obtains the binaries.
 ///
 /// # Errors
 /// A minor skewlab does not know, or a binary that cannot be had.
-pub fn run(args: Args) -> anyhow::Result<Obtained> {
+fn run(args: Args) -> anyhow::Result<Obtained> {
     let wanted = wanted(&args)?;
     let sources = Sources { offline: args.offline, ..Sources::from_env(args.bin_dir)? };
     Ok(binaries::obtain(&wanted, &sources, &Terminal::new())?)

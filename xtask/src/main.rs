@@ -1,36 +1,25 @@
 //! The command line of skewlab.
 
+mod cli;
+mod exit;
 mod fetch;
 mod progress;
+mod select;
+mod e2e;
+mod schedule;
+mod up;
+mod bench;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
+use cli::{Cli, Command};
 use std::process::ExitCode;
 
-/// The command line.
-#[derive(Parser)]
-#[command(name = "cargo xtask")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Find, download or build etcd, kube-apiserver and kube-controller-manager, and print their paths
-    Fetch(fetch::Args),
-}
-
 fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Fetch(args) => match fetch::run(args) {
-            Ok(obtained) => {
-                obtained.iter().for_each(|found| println!("{}", found.path.display()));
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("error: {error:#}");
-                ExitCode::from(3)
-            }
-        },
-    }
+    let result = match Cli::parse().command {
+        Command::E2e(args) => e2e::run(args),
+        Command::Up(args) => up::run(args),
+        Command::Fetch(args) => fetch::run_command(args),
+        Command::Bench(args) => bench::run(args),
+    };
+    exit::code(result)
 }

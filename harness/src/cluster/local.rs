@@ -259,7 +259,9 @@ impl ControllerManager {
             process
                 .ready(READY_TIMEOUT, async || {
                     let answer = client::get_text(&client, "/healthz").await;
-                    answer.map(|_| ()).map_err(|error| NotYet::new(format!("/healthz ({})", client::root_cause(&error))))
+                    answer
+                        .map(|_| ())
+                        .map_err(|error| NotYet::new(format!("/healthz ({})", client::root_cause(&error))))
                 })
                 .await?;
             Ok(ControllerManager { process })

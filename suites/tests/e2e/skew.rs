@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use suites::case::{self, Case};
-use suites::observe::{count_refusals, duplicates, overlap, refusals_text, stored_services};
 use suites::claims::{Claim, claim_of};
+use suites::observe::{count_refusals, duplicates, overlap, refusals_text, stored_services};
 
 /// Addresses that every server is asked for at the same time.
 const STATIC_ADDRESSES: usize = 100;
@@ -99,7 +99,8 @@ async fn no_dynamic_ip_is_held_twice(#[case] combo: &str) -> anyhow::Result<()> 
                 calls.spawn(async move {
                     let mut operations = Vec::new();
                     for index in 0..attempts {
-                        operations.push(client.create(&format!("dynamic-{}-{number}-{index}", client.server()), &[]).await);
+                        operations
+                            .push(client.create(&format!("dynamic-{}-{number}-{index}", client.server()), &[]).await);
                     }
                     operations
                 });

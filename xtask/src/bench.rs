@@ -1,0 +1,72 @@
+//! `cargo xtask bench`: the project's own figures, as medians with their spread.
+
+use crate::cli::BenchArgs;
+use crate::exit::Ended;
+use crate::progress::Terminal;
+use comfy_table::{Table, presets};
+use harness::binaries::{self, Sources};
+use harness::cluster::{Binaries, ControlPlane};
+use harness::combo::{Combo, v1_33};
+use harness::gates::AllocatorMode;
+use harness::journal::Journal;
+use std::time::Instant;
+
+/// Runs the command.
+///
+/// # Errors
+/// Binaries that cannot be had, or servers that do not start.
+pub fn run(args: BenchArgs) -> anyhow::Result<Ended> {
+    let modes = [AllocatorMode::Bitmap, AllocatorMode::DualWrite, AllocatorMode::IpAddress];
+    let combos = [Combo::new([v1_33(modes[0]), v1_33(modes[1])]), Combo::new(modes.map(v1_33))];
+    let wanted = binaries::needed_by(&combos);
+    let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir)?, &Terminal::new())?;
+    let binaries = Binaries::from(&obtained);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["figure", "unit", "median", "least", "most", "runs"]);
+    for (name, combo) in ["mixed pair", "three servers"].into_iter().zip(&combos) {
+        let mut figures: [Vec<f64>; 3] = Default::default();
+        for run in 0..args.runs {
+            eprintln!("{name}: run {} of {}", run + 1, args.runs);
+            let measured = runtime.block_on(measure(combo, &binaries))?;
+            for (values, value) in figures.iter_mut().zip(measured) {
+                values.push(value);
+            }
+        }
+        let names = [("nothing to all ready", "s"), ("resident memory when ready", "MiB"), ("ordered stop", "s")];
+        for ((what, unit), mut values) in names.into_iter().zip(figures) {
+            let [median, least, most] = spread(&mut values);
+            let row = [median, least, most].map(|value| format!("{value:.2}"));
+            table.add_row([
+                format!("{name}: {what}"),
+                unit.into(),
+                row[0].clone(),
+                row[1].clone(),
+                row[2].clone(),
+                args.runs.to_string(),
+            ]);
+        }
+    }
+    println!("{table}");
+    Ok(Ended::AsExpected)
+}
+
+/// Seconds to ready, memory in MiB, seconds to stop.
+async fn measure(combo: &Combo, binaries: &Binaries) -> anyhow::Result<[f64; 3]> {
+    let dir = tempfile::tempdir()?;
+    let (sender, _receiver) = std::sync::mpsc::channel();
+    let begin = Instant::now();
+    let mut plane = ControlPlane::start_etcd(dir.path(), binaries, &Journal::new(sender)).await?;
+    plane.start_servers(combo).await?;
+    let ready = begin.elapsed().as_secs_f64();
+    let memory = (plane.resident_memory() >> 20) as f64;
+    let begin = Instant::now();
+    plane.stop().await?;
+    Ok([ready, memory, begin.elapsed().as_secs_f64()])
+}
+
+/// Median, least and most.
+fn spread(values: &mut [f64]) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [values[values.len() / 2], values[0], values[values.len() - 1]]
+}

@@ -1,0 +1,90 @@
+//! The whole command surface.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use harness::gates::GateSet;
+use std::path::PathBuf;
+
+/// Tests whether Kubernetes' Multiple Service CIDRs stay safe on control planes of mixed versions and feature gates.
+///
+/// Exit status: 0 as expected, 1 the system under test misbehaved, 2 usage or plan, 3 the environment failed.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the end-to-end suites and report; without arguments the v1.33 gate matrix
+    E2e(E2eArgs),
+    /// Start the control plane of a combo for a person to look at, until Ctrl-C
+    Up(UpArgs),
+    /// Find, download or build etcd, kube-apiserver and kube-controller-manager, and print their paths
+    Fetch(crate::fetch::Args),
+    /// Measure start times and memory, and print medians with their spread
+    Bench(BenchArgs),
+}
+
+#[derive(clap::Args)]
+pub struct E2eArgs {
+    /// Only this suite; may be repeated
+    #[arg(long = "suite", value_name = "SUITE")]
+    pub suites: Vec<String>,
+    /// Only combos whose id matches; may be repeated
+    #[arg(long = "combo", value_name = "GLOB")]
+    pub combos: Vec<String>,
+    /// Only combos in which some server runs with all these values; given twice, two servers must meet the two lists
+    #[arg(long = "gates", value_name = "GATE=BOOL,...")]
+    pub gates: Vec<GateSet>,
+    /// How the servers run
+    #[arg(long, value_enum, default_value_t = Provider::Local)]
+    pub provider: Provider,
+    /// Cases that run at the same time [default: twice the processors, at most 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: Option<u16>,
+    /// Print the plan and stop
+    #[arg(long)]
+    pub plan: bool,
+    /// Where results go [default: target/skewlab/<run id>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// Keep the data of failed cases and print the command that starts it again
+    #[arg(long)]
+    pub keep: bool,
+    /// Exit with 1 if any hazard shows, expected or not
+    #[arg(long)]
+    pub fail_on_hazard: bool,
+}
+
+/// How servers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Provider {
+    /// Processes of this host.
+    Local,
+}
+
+#[derive(clap::Args)]
+pub struct UpArgs {
+    /// The id of a combo, or a pattern that matches exactly one
+    pub combo: String,
+    /// Start on the data of a kept case
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct BenchArgs {
+    /// Counted runs of each measurement
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=50))]
+    pub runs: u16,
+    /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+}

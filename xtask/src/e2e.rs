@@ -1,0 +1,206 @@
+//! `cargo xtask e2e`: select, plan, run, report.
+
+use crate::cli::{E2eArgs, Provider};
+use crate::exit::{Ended, PlanError};
+use crate::progress::Terminal;
+use crate::schedule::{self, OUTPUT_FILE};
+use crate::select::{self, Listed, Wishes};
+use anyhow::Context;
+use comfy_table::{Table, presets};
+use harness::binaries::{self, Sources, Wanted};
+use harness::cluster::Binaries;
+use harness::combo::Combo;
+use harness::expect::expectation;
+use harness::files::write_atomically;
+use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
+use harness::report::{self, CaseSummary, Summary, junit, markdown};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use xshell::{Shell, cmd};
+
+/// Most cases at the same time by default: each has two or three servers of some 280 MB.
+const MOST_JOBS: usize = 8;
+
+/// Runs the command.
+///
+/// # Errors
+/// A plan that cannot work, or an environment that fails before any case ran.
+pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
+    match args.provider {
+        Provider::Local => {}
+    }
+    let binary = build_test_binary()?;
+    let listed = select::parse_list(&list_tests(&binary)?)?;
+    let wishes = Wishes { suites: &args.suites, combos: &args.combos, gates: &args.gates };
+    let (cases, combos) = select::select(listed, &wishes)?;
+    for (id, combo) in &combos {
+        combo.modes().map_err(|error| PlanError(format!("combo {id} is impossible: {error}")))?;
+    }
+    let wanted = binaries::needed_by(combos.values());
+    let jobs = args.jobs.map_or_else(default_jobs, usize::from);
+    if args.plan {
+        print_plan(&cases, &combos, &wanted, jobs)?;
+        return Ok(Ended::AsExpected);
+    }
+    let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir.clone())?, &Terminal::new())?;
+    let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
+    let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    let out = out.canonicalize()?;
+    let plan = RunPlan {
+        run,
+        binaries: Binaries::from(&obtained),
+        keep: args.keep,
+        combos,
+        cases: cases.iter().map(|case| case.id.clone()).collect(),
+    };
+    if plan.cases.iter().any(|id| CaseRecord::read(&id.dir(&out)).is_some()) {
+        return Err(PlanError(format!("{} already has results; choose another --out", out.display())).into());
+    }
+    write_atomically(&out.join(PLAN_FILE), &serde_json::to_vec_pretty(&plan)?)?;
+    eprintln!("{} cases on {} combos, {jobs} at a time; results in {}", cases.len(), plan.combos.len(), out.display());
+
+    let begin = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let missing = runtime.block_on(schedule::run(&binary, &cases, &out, jobs))?;
+    let reasons: BTreeMap<String, &String> = cases
+        .iter()
+        .filter_map(|case| Some((format!("{}::{}", case.id.suite, case.id), missing.get(&case.test)?)))
+        .collect();
+    let summary = report::summarize(&plan, begin.elapsed().as_secs_f64(), |id| {
+        CaseRecord::read(&id.dir(&out)).ok_or_else(|| {
+            reasons.get(&format!("{}::{id}", id.suite)).map_or("not run".to_string(), |why| (*why).clone())
+        })
+    });
+    write_reports(&summary, &plan, &out)?;
+    print_result(&summary, &plan, &out);
+    Ok(ended(&summary, args.fail_on_hazard))
+}
+
+fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {
+    let totals = summary.totals;
+    if totals.failed > 0 || (fail_on_hazard && totals.hazards > 0) {
+        Ended::Misbehaved
+    } else if totals.errors > 0 {
+        Ended::NoVerdict
+    } else {
+        Ended::AsExpected
+    }
+}
+
+/// Builds the test binary with the same cargo and returns its path.
+fn build_test_binary() -> anyhow::Result<PathBuf> {
+    let sh = Shell::new()?;
+    sh.change_dir(workspace());
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let messages =
+        cmd!(sh, "{cargo} test --quiet --package suites --test e2e --no-run --message-format=json-render-diagnostics")
+            .quiet()
+            .read()
+            .context("the test binary does not build")?;
+    let mut executables = messages.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_test = message["target"]["name"] == "e2e" && message["profile"]["test"] == true;
+        is_test.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+    });
+    executables.next_back().context("cargo did not say where the test binary is")
+}
+
+fn list_tests(binary: &Path) -> anyhow::Result<String> {
+    let sh = Shell::new()?;
+    Ok(cmd!(sh, "{binary} --list --format terse").quiet().ignore_stderr().read()?)
+}
+
+fn default_jobs() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| (processors.get() * 2).min(MOST_JOBS))
+}
+
+/// The root of the workspace.
+pub fn workspace() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}
+
+/// Where run directories go by default.
+pub fn target_dir() -> PathBuf {
+    workspace().join("target/skewlab")
+}
+
+fn print_plan(
+    cases: &[Listed],
+    combos: &BTreeMap<String, Combo>,
+    wanted: &[Wanted],
+    jobs: usize,
+) -> anyhow::Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["suite", "scenario", "combo", "expected"]);
+    for case in cases {
+        let expected = expectation(case.scenario, &combos[&case.id.combo])?;
+        table.add_row([&case.id.suite, &case.id.scenario, &case.id.combo, &expected.to_string()]);
+    }
+    println!("{table}");
+    let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+    println!("{} cases on {} combos, {jobs} at a time; needs {}", cases.len(), combos.len(), wanted.join(", "));
+    Ok(())
+}
+
+fn write_reports(summary: &Summary, plan: &RunPlan, out: &Path) -> anyhow::Result<()> {
+    let output_of = |case: &CaseSummary| {
+        let id = plan.cases.iter().find(|id| id.to_string() == case.name && id.suite == case.suite);
+        let path = id.map(|id| id.dir(out).join(OUTPUT_FILE));
+        let bytes = path.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    write_atomically(&out.join("junit.xml"), junit::render(summary, output_of)?.as_bytes())?;
+    write_atomically(&out.join("summary.json"), &serde_json::to_vec_pretty(summary)?)?;
+    write_atomically(&out.join("summary.md"), markdown::render(summary).as_bytes())?;
+    Ok(())
+}
+
+fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+        "combo",
+        "modes",
+        "verdict",
+        "hazards (most in one case)",
+    ]);
+    for combo in &summary.combos {
+        table.add_row([&combo.name, &markdown::modes(combo), &combo.verdict.to_string(), &markdown::hazards(combo)]);
+    }
+    println!("{table}");
+    for case in summary.cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Failed | CaseOutcome::Error)) {
+        println!("\n{:?} {}::{}\n{}", case.outcome, case.suite, case.name, case.detail);
+        if plan.keep
+            && let Some(id) = plan.cases.iter().find(|id| id.to_string() == case.name && id.suite == case.suite)
+        {
+            println!("again on the same data: cargo xtask up {} --data {}", case.combo, id.dir(out).display());
+        }
+    }
+    let totals = summary.totals;
+    println!(
+        "{} cases: {} as expected, {} failed, {} without a verdict, {} skipped; a hazard showed in {}",
+        totals.cases, totals.passed, totals.failed, totals.errors, totals.skipped, totals.hazards
+    );
+    println!("report: {}", out.join("summary.md").display());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use harness::report::Totals;
+
+    #[test]
+    fn the_exit_status_tells_misbehavior_from_a_missing_verdict() {
+        let end = |totals, fail_on_hazard| {
+            let summary = Summary { run: String::new(), seconds: 0.0, totals, combos: Vec::new(), cases: Vec::new() };
+            ended(&summary, fail_on_hazard)
+        };
+        let hazard = Totals { cases: 1, passed: 1, hazards: 1, ..Default::default() };
+        assert_eq!(end(hazard, false), Ended::AsExpected);
+        assert_eq!(end(hazard, true), Ended::Misbehaved);
+        assert_eq!(end(Totals { errors: 1, ..hazard }, false), Ended::NoVerdict);
+        assert_eq!(end(Totals { errors: 1, failed: 1, ..hazard }, false), Ended::Misbehaved);
+    }
+}

@@ -1,0 +1,175 @@
+//! Runs the cases of a plan, each in a test process of its own, a few at a time.
+
+use crate::select::Listed;
+use harness::record::{CaseOutcome, CaseRecord, RUN_DIR_VARIABLE};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+/// Longest time of a case. Beyond it something hangs that should have had a bound of its own.
+const CASE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// The output of a test process, in the folder of its case.
+pub const OUTPUT_FILE: &str = "test.log";
+
+/// Why a case has no record.
+pub type Missing = BTreeMap<String, String>;
+
+/// Runs every case and returns, by test name, why a case left no record.
+///
+/// # Errors
+/// The signal handlers cannot be installed, or a folder cannot be written.
+pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> anyhow::Result<Missing> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terminations = signal(SignalKind::terminate())?;
+    let mut board = Board::new(cases.len());
+    let mut waiting = cases.iter();
+    let mut running: JoinSet<(usize, Result<ExitStatus, String>)> = JoinSet::new();
+    let mut missing = Missing::new();
+    let mut next = 0;
+    let mut interrupted = false;
+    loop {
+        while running.len() < jobs && !interrupted {
+            let Some(case) = waiting.next() else { break };
+            let child = start(binary, case, run)?;
+            board.started(case);
+            let index = next;
+            next += 1;
+            running.spawn(async move { (index, finish(child).await) });
+        }
+        tokio::select! {
+            joined = running.join_next() => {
+                let Some(joined) = joined else { break };
+                let (index, result) = joined?;
+                let case = &cases[index];
+                let record = CaseRecord::read(&case.id.dir(run));
+                if record.is_none() {
+                    missing.insert(case.test.clone(), no_record(&result));
+                }
+                board.finished(case, record.as_ref());
+            }
+            () = board.tick() => {}
+            _ = interrupts.recv() => interrupted = true,
+            _ = terminations.recv() => interrupted = true,
+        }
+        if interrupted {
+            board.say("interrupted: ending what runs, then writing the report");
+            // Dropping a task drops its child, which is killed, and its servers die with it.
+            running.abort_all();
+            while running.join_next().await.is_some() {}
+            break;
+        }
+    }
+    board.clear();
+    for case in cases {
+        if CaseRecord::read(&case.id.dir(run)).is_none() {
+            missing.entry(case.test.clone()).or_insert_with(|| "interrupted before it had a result".into());
+        }
+    }
+    Ok(missing)
+}
+
+fn start(binary: &Path, case: &Listed, run: &Path) -> anyhow::Result<tokio::process::Child> {
+    let dir = case.id.dir(run);
+    std::fs::create_dir_all(&dir)?;
+    let output = File::create(dir.join(OUTPUT_FILE))?;
+    let mut command = harness::process::command(binary);
+    command.args(["--exact", &case.test, "--nocapture"]).env(RUN_DIR_VARIABLE, run).env("RUST_BACKTRACE", "0");
+    command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
+    Ok(tokio::process::Command::from(command).kill_on_drop(true).spawn()?)
+}
+
+async fn finish(mut child: tokio::process::Child) -> Result<ExitStatus, String> {
+    match tokio::time::timeout(CASE_TIMEOUT, child.wait()).await {
+        Ok(Ok(status)) => Ok(status),
+        Ok(Err(error)) => Err(format!("the test process cannot be waited for: {error}")),
+        Err(_) => Err(format!("the case did not end within {} minutes and was killed", CASE_TIMEOUT.as_secs() / 60)),
+    }
+}
+
+fn no_record(result: &Result<ExitStatus, String>) -> String {
+    match result {
+        Ok(status) => format!("the test process ended with {status} and left no result; see {OUTPUT_FILE}"),
+        Err(why) => why.clone(),
+    }
+}
+
+/// What a person sees while cases run: a line that changes on a terminal, a line per case elsewhere.
+struct Board {
+    bar: ProgressBar,
+    terminal: bool,
+    begin: Instant,
+    planned: usize,
+    done: usize,
+    failed: usize,
+    hazards: usize,
+    current: Vec<String>,
+}
+
+impl Board {
+    fn new(planned: usize) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = if terminal { ProgressBar::new(planned as u64) } else { ProgressBar::hidden() };
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {wide_msg}");
+        bar.set_style(style.expect("the progress template must be valid"));
+        Board { bar, terminal, begin: Instant::now(), planned, done: 0, failed: 0, hazards: 0, current: Vec::new() }
+    }
+
+    fn started(&mut self, case: &Listed) {
+        self.current.push(case.id.to_string());
+        self.show();
+    }
+
+    fn finished(&mut self, case: &Listed, record: Option<&CaseRecord>) {
+        self.current.retain(|name| *name != case.id.to_string());
+        self.done += 1;
+        let outcome = record.map_or(CaseOutcome::Error, |record| record.outcome);
+        let mark = match outcome {
+            CaseOutcome::Passed => "ok   ",
+            CaseOutcome::Failed => "FAIL ",
+            CaseOutcome::Error => "ERROR",
+            CaseOutcome::Skipped => "skip ",
+        };
+        self.failed += usize::from(matches!(outcome, CaseOutcome::Failed | CaseOutcome::Error));
+        let observed = record.map(|record| &record.observed);
+        self.hazards += usize::from(observed.is_some_and(|it| it.hazards.values().any(|count| *count > 0)));
+        let seconds = record.map_or(0.0, |record| record.seconds);
+        let text = match (outcome, record) {
+            (CaseOutcome::Passed | CaseOutcome::Skipped, Some(record)) => record.observed.summary.clone(),
+            (_, Some(record)) => record.detail.clone(),
+            (_, None) => "no result".into(),
+        };
+        self.bar.inc(1);
+        self.say(&format!("[{:>3}/{}] {mark} {} ({seconds:.1} s): {text}", self.done, self.planned, case.id));
+        self.show();
+    }
+
+    fn say(&self, line: &str) {
+        if self.terminal { self.bar.println(line) } else { eprintln!("{line}") }
+    }
+
+    fn show(&self) {
+        let counts = format!("{} failed, {} with a hazard", self.failed, self.hazards);
+        self.bar.set_message(format!("{counts}; running: {}", self.current.join(" ")));
+    }
+
+    /// Keeps the elapsed time on a terminal going.
+    async fn tick(&self) {
+        if self.terminal {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.bar.tick();
+        } else {
+            std::future::pending().await
+        }
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+        self.say(&format!("{} of {} cases in {:.0} s", self.done, self.planned, self.begin.elapsed().as_secs_f64()));
+    }
+}

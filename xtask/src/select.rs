@@ -1,0 +1,162 @@
+//! From the list of the test binary and the user's wishes to the cases of a run.
+
+use crate::exit::PlanError;
+use glob::Pattern;
+use harness::combo::{self, Combo};
+use harness::expect::Scenario;
+use harness::gates::GateSet;
+use harness::record::CaseId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A case and the name libtest knows it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The case.
+    pub id: CaseId,
+    /// Its row in the expectation table.
+    pub scenario: Scenario,
+    /// The test's name, `skew::x::case_1_combo`.
+    pub test: String,
+}
+
+/// Reads `--list --format terse` of the test binary.
+///
+/// # Errors
+/// A test that is not a scenario with a combo of the table: it would run without an expectation.
+pub fn parse_list(list: &str) -> anyhow::Result<Vec<Listed>> {
+    let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let cases = names.map(|test| {
+        parse_test(test).ok_or_else(|| {
+            anyhow::anyhow!("the test `{test}` has no scenario in harness::expect or no combo in harness::combo")
+        })
+    });
+    cases.collect()
+}
+
+fn parse_test(test: &str) -> Option<Listed> {
+    let mut parts = test.split("::");
+    let (suite, name, case) = (parts.next()?, parts.next()?, parts.next()?);
+    let (_, combo) = case.strip_prefix("case_")?.split_once('_')?;
+    combo::find(combo)?;
+    let scenario = Scenario::find(suite, name)?;
+    let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo.into() };
+    Some(Listed { id, scenario, test: test.into() })
+}
+
+/// What the user wants of all cases. Empty lists want everything.
+#[derive(Debug, Default)]
+pub struct Wishes<'a> {
+    /// Suites by name.
+    pub suites: &'a [String],
+    /// Patterns of combo ids.
+    pub combos: &'a [String],
+    /// Gate lists, to be met by different servers.
+    pub gates: &'a [GateSet],
+}
+
+/// The wanted cases, those that take longest first, and their combos.
+///
+/// # Errors
+/// A suite that does not exist, a pattern that is none or matches nothing, gates that no combo meets.
+pub fn select(listed: Vec<Listed>, wishes: &Wishes<'_>) -> Result<(Vec<Listed>, BTreeMap<String, Combo>), PlanError> {
+    let suites: BTreeSet<&str> = listed.iter().map(|case| case.id.suite.as_str()).collect();
+    if let Some(unknown) = wishes.suites.iter().find(|suite| !suites.contains(suite.as_str())) {
+        return Err(PlanError(format!("no suite `{unknown}`; there are: {}", joined(&suites))));
+    }
+    let all: BTreeMap<String, Combo> =
+        listed.iter().filter_map(|case| Some((case.id.combo.clone(), combo::find(&case.id.combo)?))).collect();
+    let mut patterns = Vec::new();
+    for text in wishes.combos {
+        let pattern = Pattern::new(text).map_err(|error| PlanError(format!("`{text}` is not a pattern: {error}")))?;
+        if !all.keys().any(|id| pattern.matches(id)) {
+            return Err(PlanError(format!("no combo matches `{text}`; there are:\n  {}", list(all.keys()))));
+        }
+        patterns.push(pattern);
+    }
+    let wanted = |id: &str, combo: &Combo| -> bool {
+        (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(id)))
+            && combo.meets(wishes.gates).unwrap_or(false)
+    };
+    let combos: BTreeMap<String, Combo> =
+        all.iter().filter(|(id, combo)| wanted(id, combo)).map(|(id, combo)| (id.clone(), combo.clone())).collect();
+    if combos.is_empty() {
+        let gates: Vec<String> = wishes.gates.iter().map(ToString::to_string).collect();
+        let gates = gates.join(" on one server and ");
+        return Err(PlanError(format!("no combo has {gates}; there are:\n  {}", list(all.keys()))));
+    }
+    let mut cases: Vec<Listed> = listed
+        .into_iter()
+        .filter(|case| wishes.suites.is_empty() || wishes.suites.contains(&case.id.suite))
+        .filter(|case| combos.contains_key(&case.id.combo))
+        .collect();
+    if cases.is_empty() {
+        return Err(PlanError(format!(
+            "no case of suite {} runs on these combos: {}",
+            wishes.suites.join(", "),
+            list(combos.keys())
+        )));
+    }
+    cases.sort_by_key(|case| std::cmp::Reverse(case.scenario.typical_seconds()));
+    Ok((cases, combos))
+}
+
+fn joined(names: &BTreeSet<&str>) -> String {
+    names.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    names.cloned().collect::<Vec<_>>().join("\n  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "skew::same_static_ip_is_granted_once::case_03_v1_33_bitmap__v1_33_ip_address: test\n\
+        skew::a_service_of_one_server_is_known_to_the_others::case_10_v1_33_bitmap__v1_33_dual_write__v1_33_ip_address: test\n\
+        skew::same_static_ip_is_granted_once::case_05_v1_33_dual_write__v1_33_dual_write: test\n";
+
+    fn selected(suites: &[&str], combos: &[&str], gates: &[&str]) -> Result<Vec<String>, String> {
+        let suites: Vec<String> = suites.iter().map(ToString::to_string).collect();
+        let combos: Vec<String> = combos.iter().map(ToString::to_string).collect();
+        let gates: Vec<GateSet> = gates.iter().map(|text| text.parse().unwrap()).collect();
+        let wishes = Wishes { suites: &suites, combos: &combos, gates: &gates };
+        let selected = select(parse_list(LIST).unwrap(), &wishes).map_err(|error| error.to_string())?;
+        Ok(selected.0.into_iter().map(|case| case.id.to_string()).collect())
+    }
+
+    #[test]
+    fn the_case_that_waits_longest_starts_first() {
+        let names = selected(&[], &[], &[]).unwrap();
+        assert_eq!(names.len(), 3);
+        assert!(names[0].starts_with("a_service_of_one_server_is_known_to_the_others["), "{names:?}");
+    }
+
+    #[test]
+    fn suites_patterns_and_gates_narrow_the_run() {
+        assert_eq!(selected(&["skew"], &["*dual_write__v1_33_dual_write"], &[]).unwrap().len(), 1);
+        assert_eq!(selected(&[], &[], &["MultiCIDRServiceAllocator=false"]).unwrap().len(), 2);
+        assert_eq!(
+            selected(&[], &["*ip_address"], &["DisableAllocatorDualWrite=false,MultiCIDRServiceAllocator=true"])
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn an_empty_selection_names_what_there_is() {
+        assert!(selected(&["skwe"], &[], &[]).unwrap_err().contains("there are: skew"));
+        assert!(selected(&[], &["v1_35*"], &[]).unwrap_err().contains("v1_33_dual_write__v1_33_dual_write"));
+        assert!(selected(&[], &["["], &[]).unwrap_err().contains("not a pattern"));
+        let both = ["MultiCIDRServiceAllocator=false", "MultiCIDRServiceAllocator=false"];
+        assert!(selected(&[], &[], &both).unwrap_err().contains("on one server and"));
+    }
+
+    #[test]
+    fn a_test_without_a_row_in_the_tables_is_an_error() {
+        assert!(parse_list("skew::new_one::case_1_v1_33_bitmap__v1_33_bitmap: test\n").is_err());
+        assert!(parse_list("skew::same_static_ip_is_granted_once::case_1_unknown: test\n").is_err());
+        assert_eq!(parse_list("3 tests, 0 benchmarks\n").unwrap(), []);
+    }
+}
