@@ -10,4 +10,6 @@ pub mod history;
 pub mod net;
 pub mod server;
 pub mod stored;
+pub mod check;
+pub mod model;
 pub mod version;

@@ -1,0 +1,3 @@
+//! A pure model of the three allocators with their repair loops, in virtual time: the same seed gives the same history.
+
+pub mod random;
