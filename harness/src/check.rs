@@ -5,7 +5,10 @@
 //! delivered what was written before it.
 
 use crate::gates::AllocatorMode;
-use crate::history::{Change, Entry, Micros, Observation, Operation, Outcome, Revision, ServiceKey, Side, StoredService, StoredServiceCidr};
+use crate::history::{
+    Change, Entry, Micros, Observation, Operation, Outcome, Revision, ServiceKey, Side, StoredService,
+    StoredServiceCidr,
+};
 use crate::net::{Band, ServiceRange};
 use crate::server::ServerSpec;
 use rustc_hash::FxHashMap;
@@ -83,11 +86,7 @@ pub fn judge(context: &CaseContext, entries: impl IntoIterator<Item = Entry>) ->
     judge_by(&Definitions::default(), context, entries)
 }
 
-fn judge_by(
-    definitions: &Definitions,
-    context: &CaseContext,
-    entries: impl IntoIterator<Item = Entry>,
-) -> Verdict {
+fn judge_by(definitions: &Definitions, context: &CaseContext, entries: impl IntoIterator<Item = Entry>) -> Verdict {
     let mut judge = Judge::new(definitions, context);
     for entry in entries {
         judge.entry(entry);

@@ -5,11 +5,11 @@
 
 // The pure core.
 pub mod bitmap;
+pub mod check;
 pub mod gates;
 pub mod history;
+pub mod model;
 pub mod net;
 pub mod server;
 pub mod stored;
-pub mod check;
-pub mod model;
 pub mod version;

@@ -73,7 +73,12 @@ fn draw(duplicate: &Duplicate) -> String {
         mark(service, (at, 2), format!("{name}, revision {at}, {}", clock(claim.at)));
     }
     if let Some(ended) = duplicate.ended {
-        marks.push(Mark { lane: service, place: (ended, 0), label: format!("ends, revision {ended}"), color: "#57606a" });
+        marks.push(Mark {
+            lane: service,
+            place: (ended, 0),
+            label: format!("ends, revision {ended}"),
+            color: "#57606a",
+        });
     }
     render(&format!("{} belongs to two Services", duplicate.ip), &lanes, &marks)
 }
@@ -131,7 +136,8 @@ fn render(title: &str, lanes: &[String], marks: &[Mark]) -> String {
         let _ = writeln!(out, r#"<circle cx="{x}" cy="{y}" r="6" fill="{}"/>"#, mark.color);
         for (line, words) in wrap(&mark.label).iter().enumerate() {
             let (x, y) = (x + 10, y - 8 + 13 * line);
-            let _ = writeln!(out, r#"<text x="{x}" y="{y}" fill="{}" font-size="11">{}</text>"#, mark.color, escape(words));
+            let _ =
+                writeln!(out, r#"<text x="{x}" y="{y}" fill="{}" font-size="11">{}</text>"#, mark.color, escape(words));
         }
     }
     svg.push_str("</svg>\n");

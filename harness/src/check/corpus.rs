@@ -5,7 +5,8 @@ use crate::bitmap::AllocationBitmap;
 use crate::gates::{AllocatorMode, Gate};
 use crate::history::{
     Change, Completeness, End, Entry, Micros, Observation, Operation, OperationKind, Outcome, RangeKey, Revision,
-    ServerId, ServiceKey, Side, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr, Topology, TopologyEvent,
+    ServerId, ServiceKey, Side, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr, Topology,
+    TopologyEvent,
 };
 use crate::net::ServiceRange;
 use crate::server::ServerSpec;
@@ -116,12 +117,18 @@ impl Recording {
 
     pub fn cidr_with(self, name: &str, range: &str, ready: Option<bool>, deleting: bool) -> Self {
         let (cidrs, api_version) = (vec![net(range)], "networking.k8s.io/v1".to_string());
-        self.change(Change::PutServiceCidr(StoredServiceCidr { name: name.into(), cidrs, ready, deleting, api_version }))
+        self.change(Change::PutServiceCidr(StoredServiceCidr {
+            name: name.into(),
+            cidrs,
+            ready,
+            deleting,
+            api_version,
+        }))
     }
 
     pub fn bits(mut self, set: &[&str], clear: &[&str]) -> Self {
         set.iter().for_each(|it| drop(self.bitmap.insert(ip(it))));
-        clear.iter().for_each(|it| assert!(self.bitmap.remove(ip(it)), "{it} must be set")); 
+        clear.iter().for_each(|it| assert!(self.bitmap.remove(ip(it)), "{it} must be set"));
         let (key, range) = (RangeKey::Primary, Some(self.range));
         let data = self.bitmap.encode();
         self.change(Change::PutRange(StoredRange { key, range, data }))
@@ -263,17 +270,14 @@ fn upper() -> Vec<String> {
 
 /// A recording whose upper band is full with Services made by server A.
 fn upper_full(mode: AllocatorMode) -> Recording {
-    let fill = |it: Recording, (index, address): (usize, &String)| {
-        it.create(A, mode, &format!("fill-{index}"), address)
-    };
+    let fill =
+        |it: Recording, (index, address): (usize, &String)| it.create(A, mode, &format!("fill-{index}"), address);
     upper().iter().enumerate().fold(Recording::of(&[mode]), fill)
 }
 
 /// The same with the lower band full as well.
 fn full(mode: AllocatorMode) -> Recording {
-    (1..=16).fold(upper_full(mode), |it, last| {
-        it.create(A, mode, &format!("low-{last}"), &format!("10.0.0.{last}"))
-    })
+    (1..=16).fold(upper_full(mode), |it, last| it.create(A, mode, &format!("low-{last}"), &format!("10.0.0.{last}")))
 }
 
 fn allocation() -> Vec<Case> {
@@ -290,7 +294,10 @@ fn allocation() -> Vec<Case> {
                 .wait(300)
         }),
         case("IPAddress only, created and deleted", &[], {
-            Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").delete(IpAddress, "a", "10.0.0.9").wait(300)
+            Recording::of(&[IpAddress])
+                .create(A, IpAddress, "a", "10.0.0.9")
+                .delete(IpAddress, "a", "10.0.0.9")
+                .wait(300)
         }),
         case("one address granted by bitmap and by IPAddress", &[Rule::S1], {
             pair().create(A, Bitmap, "a", "10.0.0.9").create(B, IpAddress, "b", "10.0.0.9")
@@ -305,7 +312,11 @@ fn allocation() -> Vec<Case> {
                 .create(B, IpAddress, "b", "10.0.0.9")
         }),
         case("an address is granted again after its Service is gone", &[], {
-            pair().create(A, Bitmap, "a", "10.0.0.9").no_service("a").create(B, IpAddress, "b", "10.0.0.9").clear("10.0.0.9")
+            pair()
+                .create(A, Bitmap, "a", "10.0.0.9")
+                .no_service("a")
+                .create(B, IpAddress, "b", "10.0.0.9")
+                .clear("10.0.0.9")
         }),
         case("the first ClusterIP changes", &[Rule::S2], {
             Recording::of(&[IpAddress])
@@ -337,9 +348,7 @@ fn allocation() -> Vec<Case> {
         case("the broadcast address", &[Rule::S3], {
             Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.31")
         }),
-        case("the network address", &[Rule::S3], {
-            Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.0")
-        }),
+        case("the network address", &[Rule::S3], { Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.0") }),
         case("the last usable address", &[], Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.30")),
         case("an address of a ServiceCIDR that has been terminating for a minute", &[Rule::S3], {
             Recording::of(&[IpAddress])
@@ -349,10 +358,12 @@ fn allocation() -> Vec<Case> {
                 .create(A, IpAddress, "a", "10.1.0.99")
         }),
         case("an address of a ServiceCIDR that is not ready", &[Rule::S3], {
-            Recording::of(&[IpAddress])
-                .cidr("more", "10.1.0.0/24", Some(false))
-                .wait(60)
-                .create(A, IpAddress, "a", "10.1.0.99")
+            Recording::of(&[IpAddress]).cidr("more", "10.1.0.0/24", Some(false)).wait(60).create(
+                A,
+                IpAddress,
+                "a",
+                "10.1.0.99",
+            )
         }),
         case("an address of a ServiceCIDR that has just become terminating", &[], {
             Recording::of(&[IpAddress])
@@ -362,7 +373,11 @@ fn allocation() -> Vec<Case> {
                 .wait(3)
                 .create(A, IpAddress, "a", "10.1.0.99")
         }),
-        case("a dynamic address from the upper band", &[], Recording::of(&[IpAddress]).pick(A, IpAddress, "a", "10.0.0.17")),
+        case(
+            "a dynamic address from the upper band",
+            &[],
+            Recording::of(&[IpAddress]).pick(A, IpAddress, "a", "10.0.0.17"),
+        ),
         case("a dynamic address from the lower band of an empty range", &[Rule::S3], {
             Recording::of(&[IpAddress]).pick(A, IpAddress, "a", "10.0.0.16")
         }),
@@ -373,20 +388,21 @@ fn allocation() -> Vec<Case> {
             upper_full(IpAddress).wait(20).delete(IpAddress, "fill-3", "10.0.0.20").pick(A, IpAddress, "a", "10.0.0.16")
         }),
         case("the upper band was full until a minute ago", &[Rule::S3], {
-            upper_full(IpAddress)
-                .wait(20)
-                .delete(IpAddress, "fill-3", "10.0.0.20")
-                .wait(60)
-                .pick(A, IpAddress, "a", "10.0.0.16")
+            upper_full(IpAddress).wait(20).delete(IpAddress, "fill-3", "10.0.0.20").wait(60).pick(
+                A,
+                IpAddress,
+                "a",
+                "10.0.0.16",
+            )
         }),
         case("a bitmap server knows at once that the upper band has room again", &[Rule::S3], {
-            upper_full(Bitmap)
-                .wait(20)
-                .delete(Bitmap, "fill-3", "10.0.0.20")
-                .wait(3)
-                .pick(A, Bitmap, "a", "10.0.0.16")
+            upper_full(Bitmap).wait(20).delete(Bitmap, "fill-3", "10.0.0.20").wait(3).pick(A, Bitmap, "a", "10.0.0.16")
         }),
-        case("success without a Service", &[Rule::S4], Recording::of(&[IpAddress]).ok(A, "a", &["10.0.0.9"], "10.0.0.9")),
+        case(
+            "success without a Service",
+            &[Rule::S4],
+            Recording::of(&[IpAddress]).ok(A, "a", &["10.0.0.9"], "10.0.0.9"),
+        ),
         case("success with other addresses than stored", &[Rule::S4], {
             Recording::of(&[IpAddress])
                 .object("10.0.0.9", "a")
@@ -396,32 +412,70 @@ fn allocation() -> Vec<Case> {
         })
         .also(Rule::S3),
         case("a Service replaced without a deletion", &[Rule::S4], {
-            Recording::of(&[IpAddress])
-                .create(A, IpAddress, "a", "10.0.0.9")
-                .service_with("a", "uid-other", "ClusterIP", &["10.0.0.9"], false)
+            Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").service_with(
+                "a",
+                "uid-other",
+                "ClusterIP",
+                &["10.0.0.9"],
+                false,
+            )
         }),
         case("refused, but stored", &[Rule::S5], {
-            Recording::of(&[IpAddress]).object("10.0.0.9", "a").refused(A, "a", &["10.0.0.9"], "denied").service("a", "10.0.0.9")
+            Recording::of(&[IpAddress])
+                .object("10.0.0.9", "a")
+                .refused(A, "a", &["10.0.0.9"], "denied")
+                .service("a", "10.0.0.9")
+        }),
+        case("refused, and stored half a minute later", &[Rule::S5], {
+            Recording::of(&[IpAddress])
+                .refused(A, "a", &["10.0.0.9"], "denied")
+                .wait(15)
+                .event(TopologyEvent::QuietBegin)
+                .wait(15)
+                .object("10.0.0.9", "a")
+                .service("a", "10.0.0.9")
         }),
         case("refused, and stored before the answer", &[Rule::S5], {
-            Recording::of(&[IpAddress]).object("10.0.0.9", "a").service("a", "10.0.0.9").refused(A, "a", &["10.0.0.9"], "denied")
+            Recording::of(&[IpAddress]).object("10.0.0.9", "a").service("a", "10.0.0.9").refused(
+                A,
+                "a",
+                &["10.0.0.9"],
+                "denied",
+            )
         }),
         case("refused because the name is taken", &[], {
-            Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").call(
-                A,
-                "b",
-                &["10.0.0.10"],
-                Outcome::Refused { code: 409, reason: "AlreadyExists".into(), message: "services \"b\" already exists".into() },
-            ).object("10.0.0.10", "b").service("b", "10.0.0.10")
+            Recording::of(&[IpAddress])
+                .create(A, IpAddress, "a", "10.0.0.9")
+                .call(
+                    A,
+                    "b",
+                    &["10.0.0.10"],
+                    Outcome::Refused {
+                        code: 409,
+                        reason: "AlreadyExists".into(),
+                        message: "services \"b\" already exists".into(),
+                    },
+                )
+                .object("10.0.0.10", "b")
+                .service("b", "10.0.0.10")
         }),
         case("unknown, and stored", &[], {
-            Recording::of(&[IpAddress]).object("10.0.0.9", "a").unknown(A, "a", &["10.0.0.9"]).wait(40).service("a", "10.0.0.9")
+            Recording::of(&[IpAddress])
+                .object("10.0.0.9", "a")
+                .unknown(A, "a", &["10.0.0.9"])
+                .wait(40)
+                .service("a", "10.0.0.9")
         }),
         case("unknown, stored, and a dynamic address from the lower band", &[Rule::S3], {
             Recording::of(&[IpAddress]).object("10.0.0.9", "a").unknown(A, "a", &[]).service("a", "10.0.0.9")
         }),
         case("another address than asked for", &[Rule::S6], {
-            Recording::of(&[IpAddress]).object("10.0.0.20", "a").service("a", "10.0.0.20").ok(A, "a", &["10.0.0.21"], "10.0.0.20")
+            Recording::of(&[IpAddress]).object("10.0.0.20", "a").service("a", "10.0.0.20").ok(
+                A,
+                "a",
+                &["10.0.0.21"],
+                "10.0.0.20",
+            )
         }),
     ]
 }
@@ -448,16 +502,33 @@ fn locks() -> Vec<Case> {
                 .service_with("a", "uid-2", "ClusterIP", &["10.0.0.9"], false)
                 .no_object("10.0.0.9")
         }),
+        case("the IPAddress of a live Service is removed when every release is long over", &[Rule::S7], {
+            Recording::of(&[IpAddress])
+                .create(A, IpAddress, "a", "10.0.0.9")
+                .no_service("a")
+                .service_with("a", "uid-2", "ClusterIP", &["10.0.0.9"], false)
+                .wait(90)
+                .no_object("10.0.0.9")
+        }),
         case("the scenario itself removes an IPAddress", &[], {
             let it = held(IpAddress).no_object("10.0.0.9");
             let revision = it.revision;
             it.event(TopologyEvent::Planted { revision }).object("10.0.0.9", "a")
         }),
         case("dual write without the bit", &[Rule::S9], {
-            Recording::of(&[DualWrite]).object("10.0.0.9", "a").bits(&[], &[]).service("a", "10.0.0.9").ok(A, "a", &["10.0.0.9"], "10.0.0.9")
+            Recording::of(&[DualWrite]).object("10.0.0.9", "a").bits(&[], &[]).service("a", "10.0.0.9").ok(
+                A,
+                "a",
+                &["10.0.0.9"],
+                "10.0.0.9",
+            )
         }),
         case("dual write without the IPAddress", &[Rule::S9], {
-            Recording::of(&[DualWrite]).bit("10.0.0.9").service("a", "10.0.0.9").ok(A, "a", &["10.0.0.9"], "10.0.0.9").object("10.0.0.9", "a")
+            Recording::of(&[DualWrite])
+                .bit("10.0.0.9")
+                .service("a", "10.0.0.9")
+                .ok(A, "a", &["10.0.0.9"], "10.0.0.9")
+                .object("10.0.0.9", "a")
         }),
         case("dual write with the IPAddress of another Service", &[Rule::S9], {
             Recording::of(&[DualWrite])
@@ -503,9 +574,7 @@ fn bitmaps() -> Vec<Case> {
             Recording::of(&[DualWrite, Bitmap]).killed(B).wait(30).bits(&["10.0.0.9", "10.0.0.10"], &[])
         }),
         case("a bit beyond the range", &[Rule::S8], put_raw(Recording::of(&[Bitmap]), Some(RANGE), &[0x40, 0, 0, 0])),
-        case("the last bit of the range", &[], {
-            put_raw(Recording::of(&[Bitmap]), Some(RANGE), &[0x20, 0, 0, 0])
-        }),
+        case("the last bit of the range", &[], { put_raw(Recording::of(&[Bitmap]), Some(RANGE), &[0x20, 0, 0, 0]) }),
         case("another range while a server with the first runs", &[Rule::S8], {
             put_raw(Recording::of(&[Bitmap]).bits(&[], &[]), Some("10.7.0.0/24"), &[])
         }),
@@ -518,9 +587,11 @@ fn bitmaps() -> Vec<Case> {
             })
         }),
         case("a ServiceCIDR goes back and forth three times", &[], {
-            (0..2).fold(Recording::of(&[IpAddress]).event(TopologyEvent::QuietBegin), |it, _| {
-                it.cidr("kubernetes", RANGE, Some(false)).cidr("kubernetes", RANGE, Some(true))
-            }).cidr("kubernetes", RANGE, Some(false))
+            (0..2)
+                .fold(Recording::of(&[IpAddress]).event(TopologyEvent::QuietBegin), |it, _| {
+                    it.cidr("kubernetes", RANGE, Some(false)).cidr("kubernetes", RANGE, Some(true))
+                })
+                .cidr("kubernetes", RANGE, Some(false))
         }),
     ]
 }
@@ -531,7 +602,11 @@ fn repair() -> Vec<Case> {
             Recording::of(&[Bitmap, IpAddress]).create(A, Bitmap, "a", "10.0.0.9").wait(500)
         }),
         case("an IPAddress follows a Service of a bitmap server", &[], {
-            Recording::of(&[Bitmap, IpAddress]).create(A, Bitmap, "a", "10.0.0.9").wait(200).object("10.0.0.9", "a").wait(500)
+            Recording::of(&[Bitmap, IpAddress])
+                .create(A, Bitmap, "a", "10.0.0.9")
+                .wait(200)
+                .object("10.0.0.9", "a")
+                .wait(500)
         }),
         case("no IPAddress is due for an address outside every ServiceCIDR", &[], {
             Recording::of(&[IpAddress]).service("a", "10.9.0.9").wait(900)
@@ -565,7 +640,11 @@ fn repair() -> Vec<Case> {
             Recording::of(&[Bitmap, IpAddress]).create(B, IpAddress, "a", "10.0.0.9").wait(300)
         }),
         case("a bit follows a Service", &[], {
-            Recording::of(&[Bitmap, IpAddress]).create(B, IpAddress, "a", "10.0.0.9").wait(170).bit("10.0.0.9").wait(300)
+            Recording::of(&[Bitmap, IpAddress])
+                .create(B, IpAddress, "a", "10.0.0.9")
+                .wait(170)
+                .bit("10.0.0.9")
+                .wait(300)
         }),
         case("no bit is due with dual-write servers only", &[], {
             Recording::of(&[DualWrite]).bits(&[], &[]).object("10.0.0.9", "a").service("a", "10.0.0.9").wait(900)
@@ -588,7 +667,12 @@ fn repair() -> Vec<Case> {
             Recording::of(&[Bitmap]).create(A, Bitmap, "a", "10.0.0.9").no_service("a").wait(700)
         }),
         case("a leaked bit is cleared by the third pass", &[], {
-            Recording::of(&[Bitmap]).create(A, Bitmap, "a", "10.0.0.9").no_service("a").wait(530).clear("10.0.0.9").wait(100)
+            Recording::of(&[Bitmap])
+                .create(A, Bitmap, "a", "10.0.0.9")
+                .no_service("a")
+                .wait(530)
+                .clear("10.0.0.9")
+                .wait(100)
         }),
         case("restarts begin the count of passes anew", &[], {
             (0..3).fold(Recording::of(&[Bitmap]).create(A, Bitmap, "a", "10.0.0.9").no_service("a"), |it, _| {
@@ -619,7 +703,11 @@ fn repair() -> Vec<Case> {
             Recording::of(&[IpAddress]).started(B, IpAddress).wait(90).ready(B)
         }),
         case("a server that exits at its start", &[], {
-            Recording::of(&[IpAddress]).started(B, IpAddress).wait(20).event(TopologyEvent::Stopped { server: B }).wait(90)
+            Recording::of(&[IpAddress])
+                .started(B, IpAddress)
+                .wait(20)
+                .event(TopologyEvent::Stopped { server: B })
+                .wait(90)
         }),
     ]
 }
@@ -631,6 +719,15 @@ fn refusals() -> Vec<Case> {
     vec![
         case("range is full with a free range", &[Rule::E6], Recording::of(&[IpAddress]).refused(A, "a", &[], FULL)),
         case("range is full, and it is", &[], full(IpAddress).wait(20).refused(A, "a", &[], FULL)),
+        case("range is full, and the watch delivers the last allocation after the answer", &[], {
+            (2..=16)
+                .fold(upper_full(IpAddress), |it, last| {
+                    it.create(A, IpAddress, &format!("low-{last}"), &format!("10.0.0.{last}"))
+                })
+                .wait(20)
+                .refused(A, "a", &[], FULL)
+                .create(A, IpAddress, "low-1", "10.0.0.1")
+        }),
         case("range is full just after a deletion", &[], {
             full(IpAddress).wait(20).delete(IpAddress, "low-3", "10.0.0.3").refused(A, "a", &[], FULL)
         }),
@@ -657,7 +754,12 @@ fn refusals() -> Vec<Case> {
                 .refused(A, "a", &[], MISMATCH)
         }),
         case("a stale bitmap makes dynamic creations fail", &[Rule::E6], {
-            Recording::of(&[DualWrite]).object("10.0.0.20", "b").service("b", "10.0.0.20").wait(60).refused(A, "a", &[], TAKEN)
+            Recording::of(&[DualWrite]).object("10.0.0.20", "b").service("b", "10.0.0.20").wait(60).refused(
+                A,
+                "a",
+                &[],
+                TAKEN,
+            )
         }),
         case("a release in progress takes an address away between the locks", &[], {
             Recording::of(&[DualWrite])

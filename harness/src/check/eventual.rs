@@ -140,7 +140,8 @@ impl Judge<'_> {
         self.waits.queues[index].push_back((since, ip));
         if self.waits.queues[index].len() > 1024 + 4 * self.waits.waiting[index] {
             let addresses = &self.addresses;
-            self.waits.queues[index].retain(|(since, ip)| addresses.get(ip).is_some_and(|it| it.since[index] == *since));
+            self.waits.queues[index]
+                .retain(|(since, ip)| addresses.get(ip).is_some_and(|it| it.since[index] == *since));
         }
     }
 
@@ -230,8 +231,7 @@ impl Judge<'_> {
     }
 
     fn keys_of(&self, ids: &[LifeId]) -> Vec<ServiceKey> {
-        let mut keys: Vec<_> =
-            ids.iter().filter_map(|id| self.lives.get(*id)).map(|life| life.key.clone()).collect();
+        let mut keys: Vec<_> = ids.iter().filter_map(|id| self.lives.get(*id)).map(|life| life.key.clone()).collect();
         keys.sort();
         keys
     }

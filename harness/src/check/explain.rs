@@ -57,9 +57,7 @@ pub fn explain(violation: &Violation) -> String {
         ),
         Detail::RangeReplaced { key, from, to, server } => {
             let to = to.map_or("none".to_string(), |to: IpNet| to.to_string());
-            format!(
-                "{when} the range of the {key:?} bitmap changed from {from} to {to} while {server} ran with {from}"
-            )
+            format!("{when} the range of the {key:?} bitmap changed from {from} to {to} while {server} ran with {from}")
         }
         Detail::BitmapInvalid { key, why } => format!("{when} the {key:?} bitmap became invalid: {why}"),
         Detail::HalfDualWrite { owner, ip, bit, ip_address } => {
@@ -135,7 +133,9 @@ fn relied_on(duplicate: &Duplicate) -> String {
         (0, _, _) => "no bitmap with a bit for this address was ever written".to_string(),
         (written, 0, _) => format!("the bitmap, last written at revision {written}, had never had that bit"),
         (written, changed, true) if changed > first.revision => {
-            format!("its bit was set only at revision {changed}, after the first Service (bitmap of revision {written})")
+            format!(
+                "its bit was set only at revision {changed}, after the first Service (bitmap of revision {written})"
+            )
         }
         (written, changed, true) => {
             format!("its bit had been set since revision {changed} all the same (bitmap of revision {written})")

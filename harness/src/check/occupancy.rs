@@ -1,8 +1,8 @@
 //! Which addresses are in use, seen through the bitmap, through IPAddress objects, or through either; and for every
 //! band of every range since when it has had room without interruption.
 
-use crate::net::{Band, ServiceRange};
 use crate::history::Micros;
+use crate::net::{Band, ServiceRange};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -210,14 +210,7 @@ impl Judge<'_> {
         }
     }
 
-    fn refused(
-        &mut self,
-        operation: &Operation,
-        service: &ServiceKey,
-        wanted: &[IpAddr],
-        refusal: Refusal,
-        code: u16,
-    ) {
+    fn refused(&mut self, operation: &Operation, service: &ServiceKey, wanted: &[IpAddr], refusal: Refusal, code: u16) {
         *self.server(operation.server).refused.entry(refusal).or_default() += 1;
         match refusal {
             Refusal::RangeFull => self.met(Sometimes::RangeFull),
@@ -278,8 +271,7 @@ impl Judge<'_> {
             self.statistics.lost_between_locks += 1;
             return;
         }
-        let owner =
-            Owner { service: service.clone(), uid: String::new(), made_by: Some(self.made_by(operation)) };
+        let owner = Owner { service: service.clone(), uid: String::new(), made_by: Some(self.made_by(operation)) };
         let detail = Detail::RefusedThoughFree { owner, refusal, code, range, room_since };
         self.violated(Rule::E6, 0, operation.returned, detail);
     }
@@ -316,9 +308,10 @@ impl Judge<'_> {
         let until = Micros(operation.returned.0 + self.definitions.bounds.late_effect.0);
         let invoked = operation.invoked;
         let undecided = Undecided { operation, refused };
-        let found = self.lives.of(&service).find(|id| {
-            self.lives.get(*id).is_some_and(|life| life.made_by.is_none() && life.created >= invoked)
-        });
+        let found = self
+            .lives
+            .of(&service)
+            .find(|id| self.lives.get(*id).is_some_and(|life| life.made_by.is_none() && life.created >= invoked));
         match found {
             Some(id) => self.decide(id, &undecided),
             None => {
@@ -356,7 +349,8 @@ impl Judge<'_> {
                 }
                 let Some(life) = self.lives.get(id) else { return };
                 let (revision, at) = (life.created_revision, life.created);
-                let kept = self.draft(Rule::S5, revision, at, DraftDetail::RefusedButStored { life: id, refusal, code });
+                let kept =
+                    self.draft(Rule::S5, revision, at, DraftDetail::RefusedButStored { life: id, refusal, code });
                 let made_by = self.made_by(operation);
                 if let Some(life) = self.lives.get_mut(id).filter(|_| kept) {
                     life.pins += 1;

@@ -5,7 +5,9 @@ use super::occupancy::View;
 use super::violation::{Detail, Lock};
 use super::world::{self, Bitmap, Held, IpAddressObject, Life, LifeId, Parent, address_of_bit, differing_bits};
 use super::{BrokenAssumption, DraftDetail, Judge, Rule, Sometimes};
-use crate::history::{Change, Micros, RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr};
+use crate::history::{
+    Change, Micros, RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
+};
 use crate::net::ServiceRange;
 use ipnet::IpNet;
 use rustc_hash::FxHashMap;
@@ -408,6 +410,7 @@ struct Fight {
     last: Option<u64>,
     before: Option<u64>,
     alternations: u32,
+    reported: bool,
 }
 
 impl Fights {
@@ -416,19 +419,20 @@ impl Fights {
         self.0.clear();
     }
 
-    /// How often the key went back and forth, when that is one more than allowed.
+    /// How often the key went back to the value before, the first time that is more often than allowed.
     fn write(&mut self, key: &str, value: u64, allowed: u32) -> Option<u32> {
         let fight = self.0.entry(key.to_string()).or_default();
-        if fight.before == Some(value) && fight.last != Some(value) {
-            fight.alternations += 1;
+        // Writing the same again is not going back.
+        if fight.last == Some(value) {
+            return None;
         }
+        fight.alternations += u32::from(fight.before == Some(value));
         (fight.before, fight.last) = (fight.last, Some(value));
-        let first_too_many = fight.alternations == allowed + 1 && fight.before != fight.last;
-        first_too_many.then(|| {
-            let alternations = fight.alternations;
-            fight.alternations += 1;
-            alternations
-        })
+        if fight.reported || fight.alternations <= allowed {
+            return None;
+        }
+        fight.reported = true;
+        Some(fight.alternations)
     }
 }
 

@@ -210,7 +210,10 @@ mod tests {
         let mut counts = LatencyCounts::default();
         (1..=1000).for_each(|value| counts.add(Micros(value)));
         let seen = counts.quantiles();
-        assert_eq!((seen.median, seen.p99, seen.p999, seen.max), (Micros(511), Micros(991), Micros(1000), Micros(1000)));
+        assert_eq!(
+            (seen.median, seen.p99, seen.p999, seen.max),
+            (Micros(511), Micros(991), Micros(1000), Micros(1000))
+        );
         assert_eq!(LatencyCounts::default().quantiles(), Latency::default());
     }
 }

@@ -266,9 +266,10 @@ impl Cidrs {
 
     /// The ranges that could be granted from at some time since `from`.
     pub fn usable_at_some_time_since(&self, from: Micros) -> Vec<ServiceRange> {
-        let now = self.now.values().filter(|it| {
-            it.usable_since.is_some() || it.usable_until.is_some_and(|until| until >= from)
-        });
+        let now = self
+            .now
+            .values()
+            .filter(|it| it.usable_since.is_some() || it.usable_until.is_some_and(|until| until >= from));
         let past = self.past.iter().filter(|(_, until)| *until >= from).map(|(range, _)| *range);
         now.flat_map(|cidr| cidr.ranges.iter().copied()).chain(past).collect()
     }

@@ -169,7 +169,8 @@ impl<R: Read> Reader<R> {
         }
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
             let entry = serde_json::from_slice(line);
-            self.entries.push_back(entry.map_err(|error| damaged(format!("line {} of the frame: {error}", index + 1)))?);
+            self.entries
+                .push_back(entry.map_err(|error| damaged(format!("line {} of the frame: {error}", index + 1)))?);
         }
         Ok(true)
     }
@@ -324,7 +325,9 @@ mod tests {
             Observation::Metric { server: crate::history::ServerId(0), name: "m".into(), value: f64::INFINITY };
         let (bytes, _) = written(&[Entry::Side(Side { at: Micros(1), observation })]);
         let entry = Reader::new(bytes.as_slice()).unwrap().next().unwrap().unwrap();
-        let Entry::Side(Side { observation: Observation::Metric { value, .. }, .. }) = entry else { panic!("{entry:?}") };
+        let Entry::Side(Side { observation: Observation::Metric { value, .. }, .. }) = entry else {
+            panic!("{entry:?}")
+        };
         assert!(value.is_nan());
     }
 

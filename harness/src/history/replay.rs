@@ -1,8 +1,6 @@
 //! The state of etcd that a recording amounts to, to be compared with the state read from etcd.
 
-use super::{
-    Change, Entry, RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
-};
+use super::{Change, Entry, RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::IpAddr;
