@@ -45,14 +45,16 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A small range, four clients, half a minute of traffic, and quiet for longer than any repair needs.
+    /// A small range, four clients, half a minute of traffic, and quiet for longer than the slowest repair of these
+    /// servers needs.
     pub fn new(modes: &[AllocatorMode]) -> Self {
+        let quiet = if modes.contains(&AllocatorMode::Bitmap) { 720 } else { 150 };
         Plan {
             modes: modes.to_vec(),
             range: "10.0.0.0/27".parse().expect("the range of the model is a CIDR"),
             clients: 4,
             traffic: Micros(30_000_000),
-            quiet: Micros(720_000_000),
+            quiet: Micros(quiet * 1_000_000),
             static_percent: 50,
             delete_percent: 40,
             kill: false,

@@ -348,7 +348,7 @@ fn allocation() -> Vec<Case> {
         case("the broadcast address", &[Rule::S3], {
             Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.31")
         }),
-        case("the network address", &[Rule::S3], { Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.0") }),
+        case("the network address", &[Rule::S3], Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.0")),
         case("the last usable address", &[], Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.30")),
         case("an address of a ServiceCIDR that has been terminating for a minute", &[Rule::S3], {
             Recording::of(&[IpAddress])
@@ -574,7 +574,7 @@ fn bitmaps() -> Vec<Case> {
             Recording::of(&[DualWrite, Bitmap]).killed(B).wait(30).bits(&["10.0.0.9", "10.0.0.10"], &[])
         }),
         case("a bit beyond the range", &[Rule::S8], put_raw(Recording::of(&[Bitmap]), Some(RANGE), &[0x40, 0, 0, 0])),
-        case("the last bit of the range", &[], { put_raw(Recording::of(&[Bitmap]), Some(RANGE), &[0x20, 0, 0, 0]) }),
+        case("the last bit of the range", &[], put_raw(Recording::of(&[Bitmap]), Some(RANGE), &[0x20, 0, 0, 0])),
         case("another range while a server with the first runs", &[Rule::S8], {
             put_raw(Recording::of(&[Bitmap]).bits(&[], &[]), Some("10.7.0.0/24"), &[])
         }),

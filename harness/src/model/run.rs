@@ -14,7 +14,7 @@ const SECOND: u64 = 1_000_000;
 /// `repairLoopInterval`.
 const BITMAP_PASS: u64 = 180 * SECOND;
 /// How often the model looks at what upstream's IPAddress repair is told by events.
-const IP_ADDRESS_LOOK: u64 = 5 * SECOND;
+const IP_ADDRESS_LOOK: u64 = 10 * SECOND;
 const START: u64 = 3 * SECOND;
 
 /// What happens next.
