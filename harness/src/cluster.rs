@@ -320,11 +320,11 @@ impl ControlPlane {
         all.filter_map(local::resident_memory).sum()
     }
 
-    /// Stops everything in order.
+    /// Stops everything but etcd, in order: the state stays as it is from here on.
     ///
     /// # Errors
-    /// A process cannot be waited for; everything is gone all the same.
-    pub async fn stop(mut self) -> Result<(), ClusterError> {
+    /// A process cannot be waited for.
+    pub async fn stop_servers(&mut self) -> Result<(), ClusterError> {
         self.stop_controller_manager().await?;
         // Together: a graceful stop of an apiserver takes most of a second.
         let running: Vec<(ServerId, Apiserver)> = self
@@ -345,6 +345,15 @@ impl ControlPlane {
         while let Some(stopped) = stops.join_next().await {
             stopped.map_err(|error| ClusterError::Task { why: error.to_string() })??;
         }
+        Ok(())
+    }
+
+    /// Stops everything in order.
+    ///
+    /// # Errors
+    /// A process cannot be waited for; everything is gone all the same.
+    pub async fn stop(mut self) -> Result<(), ClusterError> {
+        self.stop_servers().await?;
         self.etcd.process.stop(STOP_GRACE).await?;
         Ok(())
     }

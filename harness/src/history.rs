@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
+pub mod file;
+pub mod replay;
+
 /// Microseconds on the one monotonic clock of a case, 0 at its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Micros(pub u64);
@@ -57,6 +60,19 @@ pub enum Entry {
     Side(Side),
     /// The end of the recording; without it the recording was cut off.
     End(End),
+}
+
+impl Entry {
+    /// When it was recorded: receipt of the write, return of the call.
+    pub fn at(&self) -> Micros {
+        match self {
+            Entry::Revision(revision) => revision.at,
+            Entry::Operation(operation) => operation.returned,
+            Entry::Topology(topology) => topology.at,
+            Entry::Side(side) => side.at,
+            Entry::End(end) => end.at,
+        }
+    }
 }
 
 /// One write of one key in etcd. A transaction that writes several keys gives several of these with one revision.
@@ -297,6 +313,12 @@ pub enum TopologyEvent {
         /// What.
         fault: String,
     },
+    /// The scenario itself wrote this etcd revision, past every apiserver: rules about what an apiserver may write do
+    /// not hold for it.
+    Planted {
+        /// The revision etcd answered with.
+        revision: i64,
+    },
     /// Clients make no calls from here on until `QuietEnd`: eventual rules may be judged.
     QuietBegin,
     /// Clients may call again.
@@ -335,7 +357,8 @@ pub enum Observation {
         server: ServerId,
         /// Name and labels as exposed.
         name: String,
-        /// Its value.
+        /// Its value; JSON has no word for one that is not finite, it comes back as NaN.
+        #[serde(deserialize_with = "number_or_nan")]
         value: f64,
     },
     /// A server's readiness changed.
@@ -345,6 +368,10 @@ pub enum Observation {
         /// The failing checks, empty when ready.
         failing: Vec<String>,
     },
+}
+
+fn number_or_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// The closing entry of a recording.

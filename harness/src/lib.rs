@@ -14,6 +14,8 @@ pub mod expect;
 pub mod refusal;
 pub mod history;
 pub mod stored;
+pub mod check;
+pub mod model;
 
 // Around it: processes, sockets, files.
 pub mod files;
@@ -24,6 +26,8 @@ pub mod pki;
 pub mod etcd;
 pub mod client;
 pub mod journal;
+pub mod recorder;
+pub mod judged;
 pub mod cluster;
 pub mod traffic;
 pub mod record;

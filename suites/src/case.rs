@@ -1,13 +1,17 @@
 //! The run of one case: plan, control plane, scenario, verdict, record.
 
+use crate::observe;
 use anyhow::{Context, anyhow};
 use harness::binaries;
+use harness::check::CaseContext;
 use harness::cluster::{Binaries, ControlPlane};
 use harness::combo::{self, Combo};
 use harness::expect::{Expectation, Scenario, expectation};
-use harness::history::{Entry, ServerId};
+use harness::history::ServerId;
 use harness::journal::Journal;
+use harness::judged;
 use harness::record::{CaseId, CaseOutcome, CaseRecord, Observed, RUN_DIR_VARIABLE, RunPlan, judge};
+use harness::recorder;
 use harness::traffic::Client;
 use harness::wait::{self, NotYet};
 use ipnet::IpNet;
@@ -25,6 +29,8 @@ pub struct Case {
     pub combo: Combo,
     /// Clock and recording.
     pub journal: Journal,
+    /// What must have happened for the case to say anything.
+    pub context: CaseContext,
     clients: u16,
 }
 
@@ -90,13 +96,29 @@ async fn execute(
     setup: &Setup,
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<Observed> {
-    let (sender, receiver) = std::sync::mpsc::channel::<Entry>();
-    let journal = Journal::new(sender);
+    let (recording, journal) = recorder::open(&setup.dir)?;
+    let (mut observed, context) = drive(setup, journal, body).await?;
+    recording.close()?;
+    judged::write_context(&setup.dir, &context)?;
+    let verdict = judged::judge(&setup.dir)?;
+    judged::write(&setup.dir, &verdict)?;
+    observe::add_verdict(&verdict, &setup.expectation, &mut observed);
+    Ok(observed)
+}
+
+/// Everything between the first process and the last; the journal ends with it.
+async fn drive(
+    setup: &Setup,
+    journal: Journal,
+    body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
+) -> anyhow::Result<(Observed, CaseContext)> {
     let begin = Instant::now();
     let mut plane = ControlPlane::start_etcd(&setup.dir, &setup.binaries, &journal).await?;
+    let watcher = recorder::watch(plane.etcd()?, journal.clone()).await?;
     plane.start_servers(&setup.combo).await?;
     let ready = begin.elapsed();
-    let mut case = Case { plane, combo: setup.combo.clone(), journal, clients: 0 };
+    let context = CaseContext { events_recorded: true, ..CaseContext::default() };
+    let mut case = Case { plane, combo: setup.combo.clone(), journal, context, clients: 0 };
     for server in case.plane.server_ids() {
         await_namespace(&case.plane.client(server)?).await?;
     }
@@ -106,9 +128,13 @@ async fn execute(
     let mut observed = observed?;
     observed.measured.insert("ready_seconds".into(), ready.as_secs_f64());
     observed.measured.insert("memory_mib".into(), (case.plane.resident_memory() >> 20) as f64);
+    if let Some(server) = case.plane.server_ids().first() {
+        recorder::record_events(&case.plane.client(*server)?, &case.journal).await?;
+    }
+    case.plane.stop_servers().await?;
+    watcher.finish().await?;
     case.plane.stop().await?;
-    drop(receiver);
-    Ok(observed)
+    Ok((observed, case.context))
 }
 
 async fn await_namespace(client: &kube::Client) -> anyhow::Result<()> {

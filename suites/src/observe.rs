@@ -1,10 +1,11 @@
 //! Questions that several scenarios ask of what was recorded or stored.
 
-use harness::etcd::Etcd;
-use harness::history::{Operation, Outcome, StoredService};
+use harness::check::{Claim, Detail, Duplicate, Rule, Verdict, explain};
+use harness::expect::{Expectation, Hazard};
+use harness::gates::AllocatorMode;
+use harness::history::{Operation, Outcome};
 use harness::record::Observed;
 use harness::refusal::{Refusal, classify};
-use harness::stored::{Stored, decode, keys, parse_key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -41,24 +42,37 @@ pub fn refusals_text(counts: &BTreeMap<Refusal, u64>) -> String {
     counts.iter().map(|(kind, count)| format!("{count} x {kind}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Every Service as etcd has it now.
-///
-/// # Errors
-/// etcd does not answer, or a value does not decode.
-pub async fn stored_services(etcd: &Etcd) -> anyhow::Result<Vec<StoredService>> {
-    let mut services = Vec::new();
-    for kv in etcd.list(keys::SERVICES).await?.kvs {
-        if let Some(key) = parse_key(&kv.key)?
-            && let Stored::Service(service) = decode(&key, &kv.value)?
-        {
-            services.push(service);
+/// Takes what the judge of the recording found into what the scenario saw. A broken rule that no expected hazard
+/// explains is wrong; a recording that says nothing makes the case inconclusive.
+pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, observed: &mut Observed) {
+    let inconclusive = &mut observed.inconclusive;
+    inconclusive.extend(verdict.assumptions.iter().map(|broken| format!("{broken:?}")));
+    inconclusive
+        .extend(verdict.unmet.iter().map(|it| format!("{:?} {} of {} times", it.condition, it.met, it.required)));
+    let mut duplicates: BTreeMap<Hazard, BTreeSet<IpAddr>> = BTreeMap::new();
+    for violation in verdict.of(Rule::S1) {
+        if let Detail::Duplicate(duplicate) = &violation.detail {
+            match hazard_of(duplicate) {
+                Some(hazard) => drop(duplicates.entry(hazard).or_default().insert(duplicate.ip)),
+                None => observed.wrong.push(explain(violation)),
+            }
         }
     }
-    Ok(services)
+    observed.hazards.extend(duplicates.into_iter().map(|(hazard, ips)| (hazard, ips.len() as u64)));
+    let explained: BTreeSet<Rule> =
+        expectation.hazards.iter().chain(&expectation.possible).flat_map(|hazard| hazard.breaks()).copied().collect();
+    for rule in verdict.rules().into_iter().filter(|rule| *rule != Rule::S1 && !explained.contains(rule)) {
+        let first = verdict.of(rule).next().map_or(String::new(), explain);
+        observed.wrong.push(format!("{rule} broken {} times: {first}", verdict.broken[&rule]));
+    }
 }
 
-/// The addresses that more than one of the Services holds.
-pub fn duplicates(services: &[StoredService]) -> BTreeSet<IpAddr> {
-    let mut seen = BTreeSet::new();
-    services.iter().flat_map(|service| &service.ips).copied().filter(|ip| !seen.insert(*ip)).collect()
+/// The hazard that a duplicate belongs to; `None` for one that should be impossible.
+fn hazard_of(duplicate: &Duplicate) -> Option<Hazard> {
+    let mode = |claim: &Claim| claim.owner.made_by.and_then(|made| made.mode);
+    match (mode(&duplicate.first)?, mode(&duplicate.second)?) {
+        (a, b) if !a.shares_lock_with(b) => Some(Hazard::NoSharedLock),
+        (AllocatorMode::Bitmap, AllocatorMode::DualWrite) => Some(Hazard::DualWriteFallback),
+        (AllocatorMode::Bitmap | AllocatorMode::DualWrite | AllocatorMode::IpAddress, _) => None,
+    }
 }

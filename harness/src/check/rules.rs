@@ -1,0 +1,114 @@
+//! The rules, each with its id and a plain sentence.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A rule of ClusterIP allocation. `S` rules hold at every revision, `E` rules within a bound once their assumption
+/// holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "`Rule::sentence` says what each one is")]
+pub enum Rule {
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    E1,
+    E2,
+    E3,
+    E4,
+    E5,
+    E6,
+    E7,
+}
+
+impl Rule {
+    /// Every rule, in order.
+    pub const ALL: [Rule; 17] = [
+        Rule::S1,
+        Rule::S2,
+        Rule::S3,
+        Rule::S4,
+        Rule::S5,
+        Rule::S6,
+        Rule::S7,
+        Rule::S8,
+        Rule::S9,
+        Rule::S10,
+        Rule::E1,
+        Rule::E2,
+        Rule::E3,
+        Rule::E4,
+        Rule::E5,
+        Rule::E6,
+        Rule::E7,
+    ];
+
+    /// `S1` to `E7`.
+    pub fn id(self) -> &'static str {
+        match self {
+            Rule::S1 => "S1",
+            Rule::S2 => "S2",
+            Rule::S3 => "S3",
+            Rule::S4 => "S4",
+            Rule::S5 => "S5",
+            Rule::S6 => "S6",
+            Rule::S7 => "S7",
+            Rule::S8 => "S8",
+            Rule::S9 => "S9",
+            Rule::S10 => "S10",
+            Rule::E1 => "E1",
+            Rule::E2 => "E2",
+            Rule::E3 => "E3",
+            Rule::E4 => "E4",
+            Rule::E5 => "E5",
+            Rule::E6 => "E6",
+            Rule::E7 => "E7",
+        }
+    }
+
+    /// What must hold.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Rule::S1 => "no address belongs to two live Services",
+            Rule::S2 => "the first ClusterIP of a Service never changes while it is not of type ExternalName",
+            Rule::S3 => {
+                "a granted address is a usable one of a ready range, and one nobody asked for comes from the upper band while that has room"
+            }
+            Rule::S4 => "a creation that was answered with success is stored, as answered",
+            Rule::S5 => "a creation that was refused stores no Service",
+            Rule::S6 => "an address that was asked for and granted is the address asked for",
+            Rule::S7 => "the lock of an address is not given up while its Service lives",
+            Rule::S8 => {
+                "an allocation changes one bit, only repair changes more, and the bitmap keeps its range and its size"
+            }
+            Rule::S9 => {
+                "under dual write a Service becomes visible only when both its bit and its IPAddress are written"
+            }
+            Rule::S10 => "in a quiet phase no key is rewritten back and forth",
+            Rule::E1 => "every address of a live Service gets its IPAddress",
+            Rule::E2 => "every address of a live Service gets its bit while a bitmap server lives",
+            Rule::E3 => "an IPAddress or bit without a Service is removed by the repair that owns it",
+            Rule::E4 => "an address that belongs to two Services is reported by an Event",
+            Rule::E5 => "a started server becomes ready",
+            Rule::E6 => "a creation that leaves the choice of address to the server succeeds while an address is free",
+            Rule::E7 => "a creation is answered within the latency bound",
+        }
+    }
+
+    /// Whether the rule holds at every revision, not only eventually.
+    pub fn is_safety(self) -> bool {
+        self <= Rule::S10
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}

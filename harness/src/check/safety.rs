@@ -1,0 +1,443 @@
+//! Safety rules that one revision decides: S1, S2, S4 (overwritten), S7, S8, S10, and the state they need.
+
+use super::eventual::OpenDuplicate;
+use super::occupancy::View;
+use super::violation::{Detail, Lock};
+use super::world::{self, Bitmap, Held, IpAddressObject, Life, LifeId, Parent, address_of_bit, differing_bits};
+use super::{BrokenAssumption, DraftDetail, Judge, Rule, Sometimes};
+use crate::history::{
+    Change, Micros, RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
+};
+use crate::net::ServiceRange;
+use ipnet::IpNet;
+use rustc_hash::FxHashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+
+/// How many addresses a violation about a bitmap names.
+const SAMPLE: usize = 8;
+
+impl Judge<'_> {
+    pub(super) fn put_service(&mut self, revision: i64, at: Micros, service: StoredService) {
+        let live = self.lives.live(&service.key);
+        match live.and_then(|id| Some((id, self.lives.get(id)?))) {
+            Some((id, life)) if life.uid == service.uid => self.update_service(id, revision, at, service),
+            Some((id, life)) => {
+                let lost_uid = life.uid.clone();
+                let (key, uid) = (service.key.clone(), service.uid.clone());
+                self.violated(Rule::S4, revision, at, Detail::Overwritten { service: key, lost_uid, uid });
+                self.end_life(id, revision, at);
+                self.create_service(revision, at, service);
+            }
+            None => self.create_service(revision, at, service),
+        }
+    }
+
+    fn create_service(&mut self, revision: i64, at: Micros, service: StoredService) {
+        let holds = (self.definitions.holds)(&service);
+        let StoredService { key, uid, service_type, ips, .. } = service;
+        let id = self.lives.insert(Life {
+            key,
+            uid,
+            service_type,
+            ips: Vec::new(),
+            created_revision: revision,
+            created: at,
+            held: Vec::with_capacity(ips.len()),
+            gone: false,
+            made_by: None,
+            pins: 0,
+        });
+        if holds {
+            for ip in &ips {
+                self.take_address(id, *ip, revision, at);
+            }
+        }
+        if let Some(life) = self.lives.get_mut(id) {
+            life.ips = ips;
+        }
+        self.join_undecided(id);
+    }
+
+    fn update_service(&mut self, id: LifeId, revision: i64, at: Micros, service: StoredService) {
+        const EXTERNAL_NAME: &str = "ExternalName";
+        let Some(life) = self.lives.get(id) else { return };
+        let was = (life.ips.first().copied(), life.service_type == EXTERNAL_NAME);
+        let now = (service.ips.first().copied(), service.service_type == EXTERNAL_NAME);
+        if let (Some(from), false, false) = (was.0, was.1, now.1)
+            && now.0 != Some(from)
+        {
+            let (service, uid) = (service.key.clone(), service.uid.clone());
+            self.violated(Rule::S2, revision, at, Detail::AddressChanged { service, uid, from, to: now.0 });
+        }
+        let held: &[IpAddr] = if (self.definitions.holds)(&service) { &service.ips } else { &[] };
+        let current = |ip: &IpAddr, life: &Life| life.held.iter().any(|it| it.current && it.ip == *ip);
+        let Some(life) = self.lives.get(id) else { return };
+        let taken: Vec<IpAddr> = held.iter().filter(|ip| !current(ip, life)).copied().collect();
+        let left: Vec<IpAddr> =
+            life.held.iter().filter(|it| it.current && !held.contains(&it.ip)).map(|it| it.ip).collect();
+        for ip in left {
+            self.leave_address(id, ip, revision, at);
+        }
+        for ip in taken {
+            self.take_address(id, ip, revision, at);
+        }
+        if let Some(life) = self.lives.get_mut(id) {
+            life.ips = service.ips;
+            life.service_type = service.service_type;
+        }
+    }
+
+    pub(super) fn delete_service(&mut self, revision: i64, at: Micros, key: &ServiceKey) {
+        match self.lives.live(key) {
+            Some(id) => self.end_life(id, revision, at),
+            None => self.removed_unstored(revision, format!("Service {key}")),
+        }
+    }
+
+    fn removed_unstored(&mut self, revision: i64, key: String) {
+        self.assumptions.break_one(BrokenAssumption::RemovedUnstored { revision, key });
+    }
+
+    fn end_life(&mut self, id: LifeId, revision: i64, at: Micros) {
+        let Some(life) = self.lives.get_mut(id) else { return };
+        life.gone = true;
+        let settled = life.made_by.is_some();
+        let count = life.held.len();
+        for index in 0..count {
+            let held = self.lives.get(id).and_then(|life| life.held.get(index)).filter(|held| held.current);
+            if let Some(ip) = held.map(|held| held.ip) {
+                self.leave_address(id, ip, revision, at);
+            }
+        }
+        if settled {
+            self.lives.forget(id);
+        } else {
+            self.over.push_back((at, id));
+        }
+    }
+
+    /// S1, and the locks as the new owner finds them.
+    fn take_address(&mut self, id: LifeId, ip: IpAddr, revision: i64, at: Micros) {
+        let bitmap_revision = self.bitmap_of(ip).map_or(0, |bitmap| bitmap.revision);
+        let Some(life) = self.lives.get_mut(id) else { return };
+        let address = self.addresses.entry(ip).or_default();
+        let parent = match &address.ip_address {
+            None => Parent::NoIpAddress,
+            Some(object) if object.parent.as_ref() == Some(&life.key) => Parent::ThisService,
+            Some(object) => Parent::Other(object.parent.clone()),
+        };
+        life.held.push(Held {
+            ip,
+            revision,
+            at,
+            current: true,
+            bit: address.bit,
+            bit_revision: address.bit_revision,
+            bitmap_revision,
+            parent,
+            ip_address_revision: address.ip_address_revision,
+        });
+        address.owners.push(id);
+        if address.owners.len() > self.definitions.owners_allowed {
+            self.doubled(id, ip, revision, at);
+        }
+        self.reconsider(ip, at);
+    }
+
+    fn doubled(&mut self, second: LifeId, ip: IpAddr, revision: i64, at: Micros) {
+        let Some(address) = self.addresses.get_mut(&ip) else { return };
+        let firsts: Vec<LifeId> = address.owners.iter().copied().filter(|owner| *owner != second).collect();
+        if !address.doubled {
+            address.doubled = true;
+            self.statistics.duplicates += 1;
+        }
+        for first in firsts {
+            self.met(Sometimes::Duplicate);
+            let draft = DraftDetail::Duplicate { ip, first, second, ended: None };
+            if self.draft(Rule::S1, revision, at, draft) {
+                for id in [first, second] {
+                    if let Some(life) = self.lives.get_mut(id) {
+                        life.pins += 1;
+                    }
+                }
+                let open = OpenDuplicate::new(self.drafts.len() - 1, first, second, at);
+                self.open_duplicates.entry(ip).or_default().push(open);
+            }
+        }
+    }
+
+    fn leave_address(&mut self, id: LifeId, ip: IpAddr, revision: i64, at: Micros) {
+        let release_until = Micros(at.0 + self.definitions.bounds.release.0);
+        if let Some(life) = self.lives.get_mut(id) {
+            for held in life.held.iter_mut().filter(|held| held.ip == ip) {
+                held.current = false;
+            }
+        }
+        if let Some(address) = self.addresses.get_mut(&ip) {
+            address.owners.retain(|owner| *owner != id);
+            if address.bit {
+                address.bit_release_until = release_until;
+            }
+            if address.ip_address.is_some() {
+                address.ip_address_release_until = release_until;
+            }
+            if address.doubled {
+                address.doubled = !address.owners.is_empty();
+                self.end_duplicates(ip, id, revision);
+            }
+        }
+        self.reconsider(ip, at);
+    }
+
+    fn end_duplicates(&mut self, ip: IpAddr, gone: LifeId, revision: i64) {
+        let Some(open) = self.open_duplicates.get_mut(&ip) else { return };
+        let drafts = &mut self.drafts;
+        open.retain(|duplicate| {
+            if !duplicate.is_about(gone) {
+                return true;
+            }
+            if let Some(DraftDetail::Duplicate { ended, .. }) =
+                drafts.get_mut(duplicate.draft).map(|draft| &mut draft.detail)
+            {
+                *ended = Some(revision);
+            }
+            false
+        });
+        if open.is_empty() {
+            self.open_duplicates.remove(&ip);
+        }
+    }
+
+    pub(super) fn put_ip_address(&mut self, revision: i64, at: Micros, object: StoredIpAddress) {
+        let ip = object.ip;
+        let parent = object.parent.clone();
+        self.ip_address_given_up(revision, at, ip, parent.as_ref());
+        let address = self.addresses.entry(ip).or_default();
+        let fresh = address.ip_address.is_none();
+        address.ip_address = Some(IpAddressObject { parent: object.parent, managed: object.managed });
+        address.ip_address_revision = revision;
+        if fresh {
+            address.ip_address_release_until = Micros(0);
+            self.ip_address_claimed = Some(at);
+            self.occupancy.set(ip, View::IpAddresses, true, at);
+        }
+        self.reconsider(ip, at);
+    }
+
+    pub(super) fn delete_ip_address(&mut self, revision: i64, at: Micros, ip: IpAddr) {
+        self.ip_address_given_up(revision, at, ip, None);
+        let address = self.addresses.entry(ip).or_default();
+        if address.ip_address.take().is_none() {
+            self.removed_unstored(revision, format!("IPAddress {ip}"));
+            return;
+        }
+        address.ip_address_release_until = Micros(0);
+        address.ip_address_revision = revision;
+        self.occupancy.set(ip, View::IpAddresses, false, at);
+        self.reconsider(ip, at);
+    }
+
+    /// S7 for the IPAddress: it named a live owner and names it no more.
+    fn ip_address_given_up(&mut self, revision: i64, at: Micros, ip: IpAddr, to: Option<&ServiceKey>) {
+        let Some(address) = self.addresses.get(&ip) else { return };
+        let Some(object) = address.ip_address.as_ref().filter(|object| object.managed) else { return };
+        if object.parent.as_ref() == to || at <= address.ip_address_release_until {
+            return;
+        }
+        let lives = address.owners.iter().filter_map(|id| self.lives.get(*id));
+        let owner = lives.into_iter().find(|life| object.parent.as_ref() == Some(&life.key));
+        if let Some(life) = owner {
+            let (service, uid) = (life.key.clone(), life.uid.clone());
+            self.violated(Rule::S7, revision, at, Detail::LockGivenUp { lock: Lock::IpAddress, ip, service, uid });
+        }
+    }
+
+    fn bitmap_of(&self, ip: IpAddr) -> Option<&Bitmap> {
+        self.bitmaps.iter().find(|bitmap| bitmap.range.is_some_and(|range| range.contains(ip)))
+    }
+
+    fn set_bit(&mut self, revision: i64, at: Micros, ip: IpAddr, set: bool) {
+        let address = self.addresses.entry(ip).or_default();
+        let given_up = match address.owners.as_slice() {
+            [owner] if !set && !address.doubled && at > address.bit_release_until => Some(*owner),
+            _ => None,
+        };
+        address.bit = set;
+        address.bit_revision = revision;
+        address.bit_release_until = Micros(0);
+        if set {
+            self.bit_claimed = Some(at);
+        } else if address.ip_address.is_some() {
+            self.half_released = Some(at);
+        }
+        self.occupancy.set(ip, View::Bits, set, at);
+        // S7 for the bit: only for an owner that became visible with its bit set. Another's bit was never its lock.
+        let owner = given_up.and_then(|id| self.lives.get(id));
+        let secured = owner.filter(|life| life.held.iter().any(|held| held.current && held.ip == ip && held.bit));
+        if let Some(life) = secured {
+            let (service, uid) = (life.key.clone(), life.uid.clone());
+            self.violated(Rule::S7, revision, at, Detail::LockGivenUp { lock: Lock::Bit, ip, service, uid });
+        }
+        self.reconsider(ip, at);
+    }
+
+    /// S8.
+    pub(super) fn put_range(&mut self, revision: i64, at: Micros, stored: StoredRange) {
+        let StoredRange { key, range, data } = stored;
+        let range = match range.map(ServiceRange::new).transpose() {
+            Ok(range) => range,
+            Err(error) => {
+                self.violated(Rule::S8, revision, at, Detail::BitmapInvalid { key, why: error.to_string() });
+                return;
+            }
+        };
+        let old = std::mem::take(&mut self.bitmaps[world::index(key)]);
+        let same_range = old.range == range || old.range.is_none();
+        let mut flips = Vec::new();
+        let mut beyond = None;
+        let mut flip = |of: &Option<ServiceRange>, bit: u64, set: bool| {
+            match of.as_ref().and_then(|range| address_of_bit(range, bit)) {
+                Some(ip) => flips.push((ip, set)),
+                // Bits that were invalid before are not reported again.
+                None => beyond = beyond.max(set.then_some(bit)),
+            }
+        };
+        if same_range {
+            differing_bits(&old.data, &data, |bit, set| flip(&range, bit, set));
+        } else {
+            differing_bits(&old.data, &[], |bit, _| flip(&old.range, bit, false));
+            differing_bits(&[], &data, |bit, set| flip(&range, bit, set));
+            let from = old.range.map(|range| range.net());
+            self.range_replaced(revision, at, key, from, range.map(|range| range.net()));
+        }
+        if let Some(bit) = beyond {
+            let bits = range.map_or("no range and so no".to_string(), |it| it.usable_in_bitmap().len().to_string());
+            let why = format!("bit {bit} is set, but the bitmap has {bits} bits");
+            self.violated(Rule::S8, revision, at, Detail::BitmapInvalid { key, why });
+        }
+        self.bitmaps[world::index(key)] = Bitmap { exists: true, range, data, revision };
+        if same_range {
+            self.many_bits(revision, at, key, &flips);
+        }
+        for (ip, set) in flips {
+            self.set_bit(revision, at, ip, set);
+        }
+    }
+
+    pub(super) fn delete_range(&mut self, revision: i64, at: Micros, key: RangeKey) {
+        let old = std::mem::take(&mut self.bitmaps[world::index(key)]);
+        if !old.exists {
+            self.removed_unstored(revision, format!("bitmap {key:?}"));
+        }
+        let mut flips = Vec::new();
+        differing_bits(&old.data, &[], |bit, set| {
+            flips.extend(old.range.and_then(|range| address_of_bit(&range, bit)).map(|ip| (ip, set)));
+        });
+        self.many_bits(revision, at, key, &flips);
+        for (ip, set) in flips {
+            self.set_bit(revision, at, ip, set);
+        }
+    }
+
+    fn many_bits(&mut self, revision: i64, at: Micros, key: RangeKey, flips: &[(IpAddr, bool)]) {
+        if flips.len() <= self.definitions.bits_per_allocation as usize {
+            return;
+        }
+        // The first pass of a bitmap server comes before it is ready, and its last write may be delivered after its end.
+        let from = Micros(at.0.saturating_sub(self.definitions.bounds.recorder_lag.0));
+        let repairs = self.definitions.repairs_bitmap;
+        if !self.servers.lives().iter().any(|life| life.mode.is_some_and(repairs) && life.up_since(from)) {
+            let sample = flips.iter().take(SAMPLE).map(|(ip, _)| *ip).collect();
+            let detail = Detail::ManyBits { key, flips: flips.len() as u32, sample };
+            self.violated(Rule::S8, revision, at, detail);
+        }
+    }
+
+    fn range_replaced(&mut self, revision: i64, at: Micros, key: RangeKey, from: Option<IpNet>, to: Option<IpNet>) {
+        let Some(from) = from else { return };
+        let holder = self.servers.lives().iter().find(|life| {
+            let range = life.ranges.get(world::index(key));
+            let writes = life.mode.is_some_and(|mode| mode.writes_bitmap());
+            life.gone.is_none() && writes && range.is_some_and(|range| range.net() == from)
+        });
+        if let Some(server) = holder.map(|life| life.server) {
+            self.violated(Rule::S8, revision, at, Detail::RangeReplaced { key, from, to, server });
+        }
+    }
+
+    pub(super) fn put_service_cidr(&mut self, at: Micros, cidr: &StoredServiceCidr) {
+        let usable = (self.definitions.usable)(cidr);
+        for range in self.cidrs.put(cidr, usable, at) {
+            self.occupancy.track(range, (self.definitions.upper_band)(&range));
+        }
+        self.rearm();
+    }
+
+    pub(super) fn delete_service_cidr(&mut self, revision: i64, at: Micros, name: &str) {
+        if !self.cidrs.delete(name, at) {
+            self.removed_unstored(revision, format!("ServiceCIDR {name}"));
+        }
+        self.rearm();
+    }
+
+    /// S10. Called in quiet phases only.
+    pub(super) fn watch_fights(&mut self, revision: i64, at: Micros, change: &Change) {
+        let (key, value) = match change {
+            Change::PutServiceCidr(cidr) => (format!("ServiceCIDR {}", cidr.name), hash(&format!("{cidr:?}"))),
+            Change::DeleteServiceCidr(name) => (format!("ServiceCIDR {name}"), 0),
+            Change::PutRange(range) => (format!("bitmap {:?}", range.key), hash(&(&range.range, &range.data))),
+            Change::DeleteRange(key) => (format!("bitmap {key:?}"), 0),
+            Change::PutIpAddress(object) => {
+                (format!("IPAddress {}", object.ip), hash(&(&object.parent, object.managed)))
+            }
+            Change::DeleteIpAddress(ip) => (format!("IPAddress {ip}"), 0),
+            Change::PutService(service) => (format!("Service {}", service.key), hash(&(&service.uid, &service.ips))),
+            Change::DeleteService(key) => (format!("Service {key}"), 0),
+        };
+        if let Some(alternations) = self.fights.write(&key, value, self.definitions.bounds.rewrites) {
+            self.violated(Rule::S10, revision, at, Detail::Fight { key, alternations });
+        }
+    }
+}
+
+/// The last two values of every key written in this quiet phase.
+#[derive(Debug, Default)]
+pub(super) struct Fights(FxHashMap<String, Fight>);
+
+#[derive(Debug, Default)]
+struct Fight {
+    last: Option<u64>,
+    before: Option<u64>,
+    alternations: u32,
+    reported: bool,
+}
+
+impl Fights {
+    /// A new quiet phase begins.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// How often the key went back to the value before, the first time that is more often than allowed.
+    fn write(&mut self, key: &str, value: u64, allowed: u32) -> Option<u32> {
+        let fight = self.0.entry(key.to_string()).or_default();
+        // Writing the same again is not going back.
+        if fight.last == Some(value) {
+            return None;
+        }
+        fight.alternations += u32::from(fight.before == Some(value));
+        (fight.before, fight.last) = (fight.last, Some(value));
+        if fight.reported || fight.alternations <= allowed {
+            return None;
+        }
+        fight.reported = true;
+        Some(fight.alternations)
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
