@@ -19,12 +19,19 @@ pub enum Scenario {
     Propagation,
     /// `skew::a_released_static_ip_is_free_on_every_server`.
     ReleaseElsewhere,
+    /// `recording::a_planted_duplicate_is_found`.
+    PlantedDuplicate,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 4] =
-        [Scenario::SameStaticIp, Scenario::DynamicPressure, Scenario::Propagation, Scenario::ReleaseElsewhere];
+    pub const ALL: [Scenario; 5] = [
+        Scenario::SameStaticIp,
+        Scenario::DynamicPressure,
+        Scenario::Propagation,
+        Scenario::ReleaseElsewhere,
+        Scenario::PlantedDuplicate,
+    ];
 
     /// Suite (test module) and test function.
     pub fn path(self) -> (&'static str, &'static str) {
@@ -33,6 +40,7 @@ impl Scenario {
             Scenario::DynamicPressure => ("skew", "no_dynamic_ip_is_held_twice"),
             Scenario::Propagation => ("skew", "a_service_of_one_server_is_known_to_the_others"),
             Scenario::ReleaseElsewhere => ("skew", "a_released_static_ip_is_free_on_every_server"),
+            Scenario::PlantedDuplicate => ("recording", "a_planted_duplicate_is_found"),
         }
     }
 
@@ -41,7 +49,10 @@ impl Scenario {
     pub fn typical_seconds(self) -> u32 {
         match self {
             Scenario::Propagation => 190,
-            Scenario::SameStaticIp | Scenario::DynamicPressure | Scenario::ReleaseElsewhere => 8,
+            Scenario::SameStaticIp
+            | Scenario::DynamicPressure
+            | Scenario::ReleaseElsewhere
+            | Scenario::PlantedDuplicate => 8,
         }
     }
 
@@ -123,8 +134,9 @@ impl Hazard {
     /// The rules, beside S1 for duplicates, that a recording of this hazard breaks.
     pub fn breaks(self) -> &'static [Rule] {
         match self {
-            Hazard::NoSharedLock => &[],
-            Hazard::StaleBit | Hazard::OrphanIpAddress | Hazard::DualWriteFallback => &[],
+            // The repair loop of each new-allocator server passes the one IPAddress from the one Service to the other.
+            Hazard::NoSharedLock | Hazard::DualWriteFallback => &[Rule::S7],
+            Hazard::StaleBit | Hazard::OrphanIpAddress => &[],
         }
     }
 }
@@ -191,7 +203,8 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
             Expectation::hazards(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?))
                 .or_possibly(when(Hazard::DualWriteFallback, falls_back))
         }
-        Scenario::Propagation => Expectation::holds(),
+        // The planted duplicate itself is checked by name, so that it cannot excuse another one.
+        Scenario::Propagation | Scenario::PlantedDuplicate => Expectation::holds(),
         // What one server claims, another deletes without giving it back, because it does not know that kind of claim.
         Scenario::ReleaseElsewhere => {
             let leaves_bits = modes.contains(&AllocatorMode::IpAddress) && modes.iter().any(|it| it.writes_bitmap());

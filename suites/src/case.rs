@@ -31,6 +31,8 @@ pub struct Case {
     pub journal: Journal,
     /// What must have happened for the case to say anything.
     pub context: CaseContext,
+    /// The revisions at which the scenario wrote a duplicate into etcd itself; the judge must find each of them.
+    pub planted: Vec<i64>,
     clients: u16,
 }
 
@@ -97,12 +99,12 @@ async fn execute(
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<Observed> {
     let (recording, journal) = recorder::open(&setup.dir)?;
-    let (mut observed, context) = drive(setup, journal, body).await?;
+    let (mut observed, context, planted) = drive(setup, journal, body).await?;
     recording.close()?;
     judged::write_context(&setup.dir, &context)?;
     let verdict = judged::judge(&setup.dir)?;
     judged::write(&setup.dir, &verdict)?;
-    observe::add_verdict(&verdict, &setup.expectation, &mut observed);
+    observe::add_verdict(&verdict, &setup.expectation, &planted, &mut observed);
     Ok(observed)
 }
 
@@ -111,14 +113,14 @@ async fn drive(
     setup: &Setup,
     journal: Journal,
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
-) -> anyhow::Result<(Observed, CaseContext)> {
+) -> anyhow::Result<(Observed, CaseContext, Vec<i64>)> {
     let begin = Instant::now();
     let mut plane = ControlPlane::start_etcd(&setup.dir, &setup.binaries, &journal).await?;
     let watcher = recorder::watch(plane.etcd()?, journal.clone()).await?;
     plane.start_servers(&setup.combo).await?;
     let ready = begin.elapsed();
     let context = CaseContext { events_recorded: true, ..CaseContext::default() };
-    let mut case = Case { plane, combo: setup.combo.clone(), journal, context, clients: 0 };
+    let mut case = Case { plane, combo: setup.combo.clone(), journal, context, planted: Vec::new(), clients: 0 };
     for server in case.plane.server_ids() {
         await_namespace(&case.plane.client(server)?).await?;
     }
@@ -134,7 +136,7 @@ async fn drive(
     case.plane.stop_servers().await?;
     watcher.finish().await?;
     case.plane.stop().await?;
-    Ok((observed, case.context))
+    Ok((observed, case.context, case.planted))
 }
 
 async fn await_namespace(client: &kube::Client) -> anyhow::Result<()> {

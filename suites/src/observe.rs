@@ -44,13 +44,18 @@ pub fn refusals_text(counts: &BTreeMap<Refusal, u64>) -> String {
 
 /// Takes what the judge of the recording found into what the scenario saw. A broken rule that no expected hazard
 /// explains is wrong; a recording that says nothing makes the case inconclusive.
-pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, observed: &mut Observed) {
+///
+/// A duplicate that the scenario planted at one of these revisions is a control of the judge: it must be found.
+pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, planted: &[i64], observed: &mut Observed) {
     let inconclusive = &mut observed.inconclusive;
     inconclusive.extend(verdict.assumptions.iter().map(|broken| format!("{broken:?}")));
     inconclusive
         .extend(verdict.unmet.iter().map(|it| format!("{:?} {} of {} times", it.condition, it.met, it.required)));
     let mut duplicates: BTreeMap<Hazard, BTreeSet<IpAddr>> = BTreeMap::new();
-    for violation in verdict.of(Rule::S1) {
+    for revision in planted.iter().filter(|revision| verdict.of(Rule::S1).all(|found| found.revision != **revision)) {
+        observed.wrong.push(format!("the duplicate planted at revision {revision} was not found"));
+    }
+    for violation in verdict.of(Rule::S1).filter(|violation| !planted.contains(&violation.revision)) {
         if let Detail::Duplicate(duplicate) = &violation.detail {
             match hazard_of(duplicate) {
                 Some(hazard) => drop(duplicates.entry(hazard).or_default().insert(duplicate.ip)),

@@ -22,6 +22,8 @@ pub enum Command {
     Up(UpArgs),
     /// Find, download or build etcd, kube-apiserver and kube-controller-manager, and print their paths
     Fetch(crate::fetch::Args),
+    /// Judge saved runs or cases again from their recordings
+    Check(CheckArgs),
     /// Measure start times and memory, and print medians with their spread
     Bench(BenchArgs),
 }
@@ -77,6 +79,25 @@ pub struct UpArgs {
     /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct CheckArgs {
+    /// Run directories, or directories of single cases
+    #[arg(required = true, value_name = "RUN_DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// How verdicts are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs: an object of verdicts by case, the same bytes for the same recordings.
+    Json,
 }
 
 #[derive(clap::Args)]

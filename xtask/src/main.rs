@@ -8,6 +8,7 @@ mod select;
 mod e2e;
 mod schedule;
 mod up;
+mod check;
 mod bench;
 
 use clap::Parser;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         Command::E2e(args) => e2e::run(args),
         Command::Up(args) => up::run(args),
         Command::Fetch(args) => fetch::run_command(args),
+        Command::Check(args) => check::run(args),
         Command::Bench(args) => bench::run(args),
     };
     exit::code(result)

@@ -3,4 +3,5 @@
 #![allow(non_snake_case, reason = "two underscores separate the servers in the id of a combo")]
 
 mod combos;
+mod recording;
 mod skew;
