@@ -191,6 +191,8 @@ struct Judge<'a> {
     over: VecDeque<(Micros, LifeId)>,
     waits: Waits,
     open_duplicates: FxHashMap<IpAddr, Vec<OpenDuplicate>>,
+    /// When an Event about a duplicate was last seen, by what it regards: it may be recorded before the duplicate is.
+    duplicate_events: FxHashMap<String, Micros>,
     /// When the bit of an address was last cleared whose IPAddress was still there.
     half_released: Option<Micros>,
     /// When an IPAddress, and a bit, was last written.
@@ -229,6 +231,7 @@ impl<'a> Judge<'a> {
             over: VecDeque::new(),
             waits: Waits::default(),
             open_duplicates: FxHashMap::default(),
+            duplicate_events: FxHashMap::default(),
             half_released: None,
             ip_address_claimed: None,
             bit_claimed: None,
@@ -308,7 +311,7 @@ impl<'a> Judge<'a> {
         match &side.observation {
             Observation::Event { reason, regarding, .. } => {
                 if reason == "ClusterIPAlreadyAllocated" {
-                    self.duplicate_reported(regarding);
+                    self.duplicate_reported(regarding, side.at);
                 }
             }
             Observation::Metric { .. } | Observation::Readyz { .. } => {}

@@ -696,6 +696,15 @@ fn repair() -> Vec<Case> {
                 .duplicate_event("b")
                 .wait(300)
         }),
+        case("a duplicate whose Event is recorded first", &[Rule::S1], {
+            Recording::of(&[Bitmap, IpAddress])
+                .create(A, Bitmap, "a", "10.0.0.9")
+                .locked(IpAddress, "b", "10.0.0.9")
+                .duplicate_event("b")
+                .service("b", "10.0.0.9")
+                .ok(B, "b", &["10.0.0.9"], "10.0.0.9")
+                .wait(300)
+        }),
         case("a server that never becomes ready", &[Rule::E5], {
             Recording::of(&[IpAddress]).started(B, IpAddress).wait(100)
         }),

@@ -33,8 +33,8 @@ pub(super) struct OpenDuplicate {
 }
 
 impl OpenDuplicate {
-    pub fn new(draft: usize, first: LifeId, second: LifeId, since: Micros) -> Self {
-        OpenDuplicate { draft, first, second, since, settled: false }
+    pub fn new(draft: usize, first: LifeId, second: LifeId, since: Micros, settled: bool) -> Self {
+        OpenDuplicate { draft, first, second, since, settled }
     }
 
     pub fn is_about(&self, id: LifeId) -> bool {
@@ -273,8 +273,18 @@ impl Judge<'_> {
         Some(Micros(from.0 + self.definitions.bounds.unreported_duplicate.0))
     }
 
+    /// Whether an Event about one of two Services was recorded a moment before their duplicate was.
+    pub(super) fn is_just_reported(&self, first: LifeId, second: LifeId, at: Micros) -> bool {
+        let lives = [first, second].into_iter().filter_map(|id| self.lives.get(id));
+        lives.into_iter().any(|life| {
+            let seen = self.duplicate_events.get(&format!("Service/{}", life.key));
+            seen.is_some_and(|seen| seen.0 + self.definitions.bounds.recorder_lag.0 >= at.0)
+        })
+    }
+
     /// An Event `ClusterIPAlreadyAllocated` about `Service/namespace/name`.
-    pub(super) fn duplicate_reported(&mut self, regarding: &str) {
+    pub(super) fn duplicate_reported(&mut self, regarding: &str, at: Micros) {
+        self.duplicate_events.insert(regarding.to_string(), at);
         let mut reported = 0;
         for duplicate in self.open_duplicates.values_mut().flatten().filter(|it| !it.settled) {
             let about = [duplicate.first, duplicate.second].into_iter().filter_map(|id| self.lives.get(id));

@@ -133,9 +133,9 @@ impl Judge<'_> {
         let server = self.servers.life_at(made_by.server, made_by.invoked).cloned();
         if let Some((server, mode)) = server.and_then(|server| Some((server.clone(), server.mode?))) {
             for held in &held {
-                self.from_a_ready_range(&server, mode, &owner, held, made_by);
+                self.judge_range(&server, mode, &owner, held, made_by);
                 if (self.definitions.holds_both_locks)(mode) {
-                    self.both_locks(&server, &owner, held, made_by);
+                    self.judge_locks(&server, &owner, held, made_by);
                 }
             }
         }
@@ -154,14 +154,7 @@ impl Judge<'_> {
     }
 
     /// S3.
-    fn from_a_ready_range(
-        &mut self,
-        server: &ServerLife,
-        mode: AllocatorMode,
-        owner: &Owner,
-        held: &Held,
-        made_by: MadeBy,
-    ) {
+    fn judge_range(&mut self, server: &ServerLife, mode: AllocatorMode, owner: &Owner, held: &Held, made_by: MadeBy) {
         let since = self.picture_since(server, mode, made_by.invoked);
         let ready = match mode {
             AllocatorMode::Bitmap => server.ranges.clone(),
@@ -193,7 +186,7 @@ impl Judge<'_> {
     }
 
     /// S9.
-    fn both_locks(&mut self, server: &ServerLife, owner: &Owner, held: &Held, made_by: MadeBy) {
+    fn judge_locks(&mut self, server: &ServerLife, owner: &Owner, held: &Held, made_by: MadeBy) {
         let ip = held.ip;
         let Some(range) = server.bitmap_range(ip).copied() else { return };
         // With another range in the key the bitmap gives nothing, and dual write goes on without it.

@@ -161,7 +161,11 @@ impl Judge<'_> {
                         life.pins += 1;
                     }
                 }
-                let open = OpenDuplicate::new(self.drafts.len() - 1, first, second, at);
+                let reported = self.is_just_reported(first, second, at);
+                if reported {
+                    self.met(Sometimes::DuplicateReported);
+                }
+                let open = OpenDuplicate::new(self.drafts.len() - 1, first, second, at, reported);
                 self.open_duplicates.entry(ip).or_default().push(open);
             }
         }

@@ -21,7 +21,7 @@ impl Random {
 
     /// A number below `end`; 0 when `end` is 0. The bias is below `end` / 2^64.
     pub fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.bits()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
     /// True in `percent` of 100 cases.

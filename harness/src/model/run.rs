@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
             Event::IpAddressLook(index, process) => {
                 if self.lives(index, process) {
                     if self.behavior.fights {
-                        self.cluster.put_cidr(now / IP_ADDRESS_LOOK % 2 == 0);
+                        self.cluster.put_cidr((now / IP_ADDRESS_LOOK).is_multiple_of(2));
                     }
                     repair::ip_addresses(&mut self.cluster, &mut self.servers[index], &self.behavior);
                     self.schedule(now + IP_ADDRESS_LOOK, event);

@@ -2,15 +2,17 @@
 
 use super::run::Run;
 use super::{Behavior, Plan, simulate};
-use crate::check::{CaseContext, Judgement, Rule, Sometimes, explain, judge};
+use crate::check::{BrokenAssumption, CaseContext, Judgement, Rule, Sometimes, explain, judge};
 use crate::gates::AllocatorMode::{self, Bitmap, DualWrite, IpAddress};
+use crate::history::file::{Reader, Writer};
+use crate::history::replay::replay;
 
 fn context() -> CaseContext {
     CaseContext { events_recorded: true, ..CaseContext::default() }
 }
 
 fn plan(modes: &[AllocatorMode], seed: u64) -> Plan {
-    Plan { kill: seed % 3 == 0, delete_percent: 10 + seed % 5 * 10, ..Plan::new(modes) }
+    Plan { kill: seed.is_multiple_of(3), delete_percent: 10 + seed % 5 * 10, ..Plan::new(modes) }
 }
 
 #[test]
@@ -76,6 +78,38 @@ fn a_bitmap_server_beside_an_ip_address_server_is_found_to_grant_twice() {
         verdict.rules().contains(&Rule::S1)
     });
     assert_eq!(found.count(), 50);
+}
+
+/// What a SIGKILL of the recorder leaves.
+#[test]
+fn a_recording_that_was_cut_off_is_inconclusive_and_still_shows_what_it_has() {
+    let entries = simulate(&plan(&[Bitmap, IpAddress], 1), 1);
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for (index, entry) in entries.iter().enumerate() {
+        writer.push(entry).unwrap();
+        if index % 50 == 0 {
+            writer.flush().unwrap();
+        }
+    }
+    let bytes = writer.finish().unwrap();
+    let read = |bytes: &[u8]| Reader::new(bytes).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(read(&bytes), entries);
+    let cut = read(&bytes[..bytes.len() - 9]);
+    let verdict = judge(&context(), cut);
+    assert_eq!((verdict.judgement, verdict.assumptions), (Judgement::Inconclusive, vec![BrokenAssumption::NoEnd]));
+    assert!(verdict.broken.contains_key(&Rule::S1));
+}
+
+#[test]
+fn the_replayed_state_differs_from_another_one_by_the_first_object_that_differs() {
+    let entries = simulate(&plan(&[IpAddress], 1), 1);
+    let state = replay(entries.clone());
+    assert_eq!(state.difference(&replay(entries)), None);
+    let mut other = state.clone();
+    let (key, _) = other.services.pop_first().unwrap();
+    let said = state.difference(&other).unwrap();
+    assert!(said.contains(&key.name) && said.ends_with("is in the recording, but not stored"), "{said}");
+    assert!(other.difference(&state).unwrap().ends_with("is stored, but not in the recording"));
 }
 
 #[test]
