@@ -20,7 +20,7 @@ pub use sources::{Mirror, Sources};
 pub use table::{EtcdVersion, EtcdVersionError, KubeComponent, Wanted, default_version};
 
 use crate::combo::Combo;
-use crate::version::KubeVersion;
+use crate::version::{KubeVersion, Minor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,12 +37,18 @@ pub fn obtain(wanted: &[Wanted], sources: &Sources, progress: &dyn Progress) -> 
     search::run(wanted, sources, progress)
 }
 
-/// etcd and the apiservers of these combos.
-pub fn needed_by<'a>(combos: impl IntoIterator<Item = &'a Combo>) -> Vec<Wanted> {
+/// etcd and the apiservers of these combos; with controller managers, one for each of their minors.
+pub fn needed_by<'a>(combos: impl IntoIterator<Item = &'a Combo>, controller_managers: bool) -> Vec<Wanted> {
     let servers = combos.into_iter().flat_map(|combo| &combo.servers);
     let versions: BTreeSet<KubeVersion> = servers.map(|server| server.version).collect();
-    let apiservers = versions.into_iter().map(|version| Wanted::Kube(KubeComponent::Apiserver, version));
-    [Wanted::Etcd(EtcdVersion::DEFAULT)].into_iter().chain(apiservers).collect()
+    let minors: BTreeSet<Minor> = versions.iter().map(|version| version.minor).collect();
+    let mut wanted = vec![Wanted::Etcd(EtcdVersion::DEFAULT)];
+    wanted.extend(versions.into_iter().map(|version| Wanted::Kube(KubeComponent::Apiserver, version)));
+    if controller_managers {
+        let managers = minors.into_iter().filter_map(|minor| default_version(KubeComponent::ControllerManager, minor));
+        wanted.extend(managers.map(|version| Wanted::Kube(KubeComponent::ControllerManager, version)));
+    }
+    wanted
 }
 
 /// The binaries of one [`obtain`] call.

@@ -1,8 +1,9 @@
 //! Combos: the named sets of server specifications that scenarios run on. This is the only list of them.
 
+use crate::binaries::{KubeComponent, default_version};
 use crate::gates::{AllocatorMode, Gate, GateSet};
 use crate::server::{ServerSpec, SpecError};
-use crate::version::KubeVersion;
+use crate::version::Minor;
 use serde::{Deserialize, Serialize};
 
 /// Two or three servers that share one etcd. The first is the old one, the last the new one; they start in this order.
@@ -65,12 +66,15 @@ impl Combo {
     }
 }
 
-/// The version the gate matrix runs at: the only minor whose release can be in all three modes.
-pub const MATRIX_VERSION: KubeVersion = KubeVersion::new(33, 13);
+/// A server of a minor with release defaults, in the patch of the table of binaries.
+pub fn release(minor: u16) -> ServerSpec {
+    let version = default_version(KubeComponent::Apiserver, Minor(minor));
+    ServerSpec::new(version.expect("every known minor must have a default patch"))
+}
 
-/// A 1.33 server in a mode.
+/// A 1.33 server in a mode: 1.33 is the only minor whose release can be in all three.
 pub fn v1_33(mode: AllocatorMode) -> ServerSpec {
-    let server = ServerSpec::new(MATRIX_VERSION);
+    let server = release(33);
     match mode {
         AllocatorMode::Bitmap => server.gate(Gate::MultiCidrServiceAllocator, false),
         AllocatorMode::DualWrite => server,
@@ -86,9 +90,54 @@ pub fn gate_matrix() -> Vec<Combo> {
     pairs.chain([Combo::new(modes.map(v1_33))]).collect()
 }
 
+/// The paths a cluster can take in an upgrade or by a change of gates: from the first server's specification to the
+/// last one's. The reason for each stands beside it.
+pub fn upgrade_paths() -> Vec<Combo> {
+    use AllocatorMode::{Bitmap, DualWrite, IpAddress};
+    let multi_cidr = Gate::MultiCidrServiceAllocator;
+    let beta = |minor| release(minor).with_beta_api().gate(multi_cidr, true);
+    let paths = [
+        // Release defaults, minor by minor.
+        [release(31), release(32)],
+        [release(32), release(33)],
+        [release(33), release(34)],
+        [release(34), release(35)],
+        [release(35), release(36)],
+        [release(36), release(37)],
+        // Gates alone, at the one minor that has all modes.
+        [v1_33(Bitmap), v1_33(DualWrite)],
+        [v1_33(DualWrite), v1_33(IpAddress)],
+        [v1_33(Bitmap), v1_33(IpAddress)],
+        // The beta: the gate and its API switched on at 1.31 and 1.32.
+        [release(31), beta(31)],
+        [release(32), beta(32)],
+        // Dual write forced to stay on over 1.34.
+        [release(33), release(34).gate(Gate::DisableAllocatorDualWrite, false)],
+        // 1.33 opted out, then 1.34, where nobody can: inside the supported skew, and without a shared lock.
+        [v1_33(Bitmap), release(34)],
+        // The legal ways back to a bitmap once 1.33 is gone.
+        [release(34), release(34).emulating(33).gate(multi_cidr, false)],
+        [release(36), release(36).emulating(33).gate(multi_cidr, false)],
+        // The newest binary behaving like 1.34.
+        [release(36), release(37).emulating(34)],
+    ];
+    paths.map(Combo::new).to_vec()
+}
+
+/// One specification on all servers, for scenarios about a version rather than a pair.
+fn uniform() -> Vec<Combo> {
+    vec![Combo::new([release(34), release(34)])]
+}
+
 /// Every combo with a name.
 pub fn all() -> Vec<Combo> {
-    gate_matrix()
+    let mut combos = gate_matrix();
+    for combo in upgrade_paths().into_iter().chain(uniform()) {
+        if !combos.contains(&combo) {
+            combos.push(combo);
+        }
+    }
+    combos
 }
 
 /// The combo with this id.

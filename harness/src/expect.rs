@@ -21,16 +21,31 @@ pub enum Scenario {
     ReleaseElsewhere,
     /// `recording::a_planted_duplicate_is_found`.
     PlantedDuplicate,
+    /// `upgrade::a_rolling_upgrade_downgrade_upgrade_keeps_every_address`.
+    RollingUpgrade,
+    /// `upgrade::the_same_static_ip_is_granted_once_half_way`.
+    HalfWay,
+    /// `upgrade::a_downgrade_finds_a_bitmap_that_is_true`.
+    BitmapAfterDowngrade,
+    /// `upgrade::services_that_nobody_touches_get_their_ip_addresses`.
+    UntouchedServices,
+    /// `upgrade::the_default_range_can_be_replaced`.
+    ReplacedRange,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 5] = [
+    pub const ALL: [Scenario; 10] = [
         Scenario::SameStaticIp,
         Scenario::DynamicPressure,
         Scenario::Propagation,
         Scenario::ReleaseElsewhere,
         Scenario::PlantedDuplicate,
+        Scenario::RollingUpgrade,
+        Scenario::HalfWay,
+        Scenario::BitmapAfterDowngrade,
+        Scenario::UntouchedServices,
+        Scenario::ReplacedRange,
     ];
 
     /// Suite (test module) and test function.
@@ -41,6 +56,11 @@ impl Scenario {
             Scenario::Propagation => ("skew", "a_service_of_one_server_is_known_to_the_others"),
             Scenario::ReleaseElsewhere => ("skew", "a_released_static_ip_is_free_on_every_server"),
             Scenario::PlantedDuplicate => ("recording", "a_planted_duplicate_is_found"),
+            Scenario::RollingUpgrade => ("upgrade", "a_rolling_upgrade_downgrade_upgrade_keeps_every_address"),
+            Scenario::HalfWay => ("upgrade", "the_same_static_ip_is_granted_once_half_way"),
+            Scenario::BitmapAfterDowngrade => ("upgrade", "a_downgrade_finds_a_bitmap_that_is_true"),
+            Scenario::UntouchedServices => ("upgrade", "services_that_nobody_touches_get_their_ip_addresses"),
+            Scenario::ReplacedRange => ("upgrade", "the_default_range_can_be_replaced"),
         }
     }
 
@@ -49,10 +69,28 @@ impl Scenario {
     pub fn typical_seconds(self) -> u32 {
         match self {
             Scenario::Propagation => 190,
+            Scenario::RollingUpgrade => 40,
+            Scenario::BitmapAfterDowngrade | Scenario::ReplacedRange | Scenario::UntouchedServices => 20,
             Scenario::SameStaticIp
             | Scenario::DynamicPressure
             | Scenario::ReleaseElsewhere
-            | Scenario::PlantedDuplicate => 8,
+            | Scenario::PlantedDuplicate
+            | Scenario::HalfWay => 8,
+        }
+    }
+
+    /// Whether kube-controller-manager runs in it.
+    pub fn needs_controller_manager(self) -> bool {
+        match self {
+            Scenario::RollingUpgrade | Scenario::ReplacedRange => true,
+            Scenario::SameStaticIp
+            | Scenario::DynamicPressure
+            | Scenario::Propagation
+            | Scenario::ReleaseElsewhere
+            | Scenario::PlantedDuplicate
+            | Scenario::HalfWay
+            | Scenario::BitmapAfterDowngrade
+            | Scenario::UntouchedServices => false,
         }
     }
 
@@ -77,6 +115,10 @@ pub enum Hazard {
     /// A dual-write server that finds the bitmap full looks among the IPAddresses alone, and grants the address of a
     /// Service that a bitmap server has just made and whose IPAddress is not there yet.
     DualWriteFallback,
+    /// A dual-write server after a downgrade trusts a bitmap that an IPAddress-only server did not keep.
+    StaleBitmapAfterDowngrade,
+    /// Under dual write every dynamic address comes from the range of the flag, also when its ServiceCIDR is going.
+    DefaultRangePinnedByDualWrite,
 }
 
 /// What is known about a hazard.
@@ -92,8 +134,14 @@ pub struct HazardFacts {
 
 impl Hazard {
     /// Every hazard.
-    pub const ALL: [Hazard; 4] =
-        [Hazard::NoSharedLock, Hazard::StaleBit, Hazard::OrphanIpAddress, Hazard::DualWriteFallback];
+    pub const ALL: [Hazard; 6] = [
+        Hazard::NoSharedLock,
+        Hazard::StaleBit,
+        Hazard::OrphanIpAddress,
+        Hazard::DualWriteFallback,
+        Hazard::StaleBitmapAfterDowngrade,
+        Hazard::DefaultRangePinnedByDualWrite,
+    ];
 
     /// What is known about it.
     pub fn facts(self) -> HazardFacts {
@@ -126,6 +174,22 @@ impl Hazard {
                            alone, and that of the new Service is only made by repair. Do not fill the range while \
                            bitmap servers and dual-write servers run together.",
             },
+            Hazard::StaleBitmapAfterDowngrade => HazardFacts {
+                id: "stale-bitmap-after-downgrade",
+                upstream: "not reported",
+                sentence: "After 1.34 (or DisableAllocatorDualWrite=true) a dual-write server finds a bitmap that misses \
+                           every change since: creates fail with `provided IP is already allocated`, the more the \
+                           fuller the range, and static addresses freed meanwhile are refused for ever. Run one server \
+                           with MultiCIDRServiceAllocator=false for a repair pass before the downgrade, or do not \
+                           downgrade.",
+            },
+            Hazard::DefaultRangePinnedByDualWrite => HazardFacts {
+                id: "default-range-pinned-by-dual-write",
+                upstream: "kubernetes/website issue 51807",
+                sentence: "While the ServiceCIDR `kubernetes` is being deleted, every create without an address fails \
+                           with `the provided network does not match the current range` and burns a bit. Replace the \
+                           default range on 1.34 or later, or with DisableAllocatorDualWrite=true.",
+            },
         }
     }
 }
@@ -137,6 +201,8 @@ impl Hazard {
             // The repair loop of each new-allocator server passes the one IPAddress from the one Service to the other.
             Hazard::NoSharedLock | Hazard::DualWriteFallback => &[Rule::S7],
             Hazard::StaleBit | Hazard::OrphanIpAddress => &[],
+            // A create fails although addresses are free.
+            Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => &[Rule::E6],
         }
     }
 }
@@ -197,14 +263,26 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
     let modes = combo.modes()?;
     let when = |hazard, shows: bool| shows.then_some(hazard);
     Ok(match scenario {
-        Scenario::SameStaticIp => Expectation::hazards(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?)),
+        Scenario::SameStaticIp | Scenario::HalfWay => {
+            Expectation::hazards(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?))
+        }
         Scenario::DynamicPressure => {
             let falls_back = modes.contains(&AllocatorMode::Bitmap) && modes.contains(&AllocatorMode::DualWrite);
             Expectation::hazards(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?))
                 .or_possibly(when(Hazard::DualWriteFallback, falls_back))
         }
         // The planted duplicate itself is checked by name, so that it cannot excuse another one.
-        Scenario::Propagation | Scenario::PlantedDuplicate => Expectation::holds(),
+        Scenario::Propagation | Scenario::PlantedDuplicate | Scenario::UntouchedServices => Expectation::holds(),
+        // Few Services in a wide range: what the stale bitmap and the missing lock do is possible, but rare.
+        Scenario::RollingUpgrade => Expectation::holds()
+            .or_possibly(when(Hazard::StaleBitmapAfterDowngrade, bitmap_goes_stale(&modes)))
+            .or_possibly(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?)),
+        Scenario::BitmapAfterDowngrade => {
+            Expectation::hazards(when(Hazard::StaleBitmapAfterDowngrade, bitmap_goes_stale(&modes)))
+        }
+        Scenario::ReplacedRange => {
+            Expectation::hazards(when(Hazard::DefaultRangePinnedByDualWrite, modes.contains(&AllocatorMode::DualWrite)))
+        }
         // What one server claims, another deletes without giving it back, because it does not know that kind of claim.
         Scenario::ReleaseElsewhere => {
             let leaves_bits = modes.contains(&AllocatorMode::IpAddress) && modes.iter().any(|it| it.writes_bitmap());
@@ -217,6 +295,12 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
             )
         }
     })
+}
+
+/// Whether the bitmap misses what happened while the new server ran: the old one reads it, the new one does not write
+/// it, and the old one has no repair loop that rebuilds it (only bitmap servers have).
+fn bitmap_goes_stale(modes: &[AllocatorMode]) -> bool {
+    modes.first() == Some(&AllocatorMode::DualWrite) && modes.last() == Some(&AllocatorMode::IpAddress)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use crate::client::root_cause;
 use crate::history::{Entry, Operation, OperationKind, Outcome, ServerId, ServiceKey};
 use crate::journal::Journal;
 use crate::refusal;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::networking::v1::{ServiceCIDR, ServiceCIDRSpec};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -67,6 +69,29 @@ impl Client {
         self.record(kind, async || Ok(Some(api.patch(name, &PatchParams::default(), &patch).await?))).await
     }
 
+    /// Creates a ServiceCIDR.
+    pub async fn create_service_cidr(&mut self, name: &str, cidrs: &[IpNet]) -> Operation {
+        let api: Api<ServiceCIDR> = Api::all(self.client.clone());
+        let object = ServiceCIDR {
+            metadata: ObjectMeta { name: Some(name.into()), ..Default::default() },
+            spec: Some(ServiceCIDRSpec { cidrs: Some(cidrs.iter().map(ToString::to_string).collect()) }),
+            status: None,
+        };
+        let kind = OperationKind::CreateServiceCidr { name: name.into(), cidrs: cidrs.to_vec() };
+        self.record(kind, async || Ok(answer(api.create(&PostParams::default(), &object).await?.metadata))).await
+    }
+
+    /// Deletes a ServiceCIDR.
+    pub async fn delete_service_cidr(&mut self, name: &str) -> Operation {
+        let api: Api<ServiceCIDR> = Api::all(self.client.clone());
+        let kind = OperationKind::DeleteServiceCidr { name: name.into() };
+        let call = async || {
+            let deleted = api.delete(name, &DeleteParams::default()).await?.left();
+            Ok(answer(deleted.map(|object| object.metadata).unwrap_or_default()))
+        };
+        self.record(kind, call).await
+    }
+
     fn services(&self) -> Api<Service> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
@@ -107,6 +132,11 @@ fn outcome_of(result: Result<Option<Service>, kube::Error>) -> Outcome {
         }
         Err(error) => Outcome::Unknown { detail: root_cause(&error) },
     }
+}
+
+/// An answer without addresses, as a Service that has only metadata.
+fn answer(metadata: ObjectMeta) -> Option<Service> {
+    Some(Service { metadata, ..Default::default() })
 }
 
 /// Namespace and name of a Service that a scenario makes.

@@ -66,9 +66,34 @@ pub async fn run(
     ranges: &[&str],
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<()> {
-    let begin = Instant::now();
     let setup = Setup::load(scenario, combo, ranges)?;
-    let (outcome, observed, detail) = match execute(&setup, body).await {
+    let first = setup.combo.clone();
+    finish(setup, &first, body).await
+}
+
+/// The same for a path: `count` servers start as the first of the combo; the scenario takes them to the last and back.
+///
+/// # Errors
+/// The case did not pass; the record says why.
+pub async fn run_old_first(
+    scenario: Scenario,
+    combo: &str,
+    ranges: &[&str],
+    count: usize,
+    body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
+) -> anyhow::Result<()> {
+    let setup = Setup::load(scenario, combo, ranges)?;
+    let old = setup.combo.servers.first().context("a combo must have servers")?.clone();
+    finish(setup, &Combo::new(std::iter::repeat_n(old, count)), body).await
+}
+
+async fn finish(
+    setup: Setup,
+    first: &Combo,
+    body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
+) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let (outcome, observed, detail) = match execute(&setup, first, body).await {
         Ok(observed) => {
             let (outcome, detail) = judge(&setup.expectation, &observed);
             (outcome, observed, detail)
@@ -96,10 +121,11 @@ pub async fn run(
 
 async fn execute(
     setup: &Setup,
+    first: &Combo,
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<Observed> {
     let (recording, journal) = recorder::open(&setup.dir)?;
-    let (mut observed, context, planted) = drive(setup, journal, body).await?;
+    let (mut observed, context, planted) = drive(setup, first, journal, body).await?;
     recording.close()?;
     judged::write_context(&setup.dir, &context)?;
     let verdict = judged::judge(&setup.dir)?;
@@ -111,13 +137,14 @@ async fn execute(
 /// Everything between the first process and the last; the journal ends with it.
 async fn drive(
     setup: &Setup,
+    first: &Combo,
     journal: Journal,
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<(Observed, CaseContext, Vec<i64>)> {
     let begin = Instant::now();
     let mut plane = ControlPlane::start_etcd(&setup.dir, &setup.binaries, &journal).await?;
     let watcher = recorder::watch(plane.etcd()?, journal.clone()).await?;
-    plane.start_servers(&setup.combo).await?;
+    plane.start_servers(first).await?;
     let ready = begin.elapsed();
     let context = CaseContext { events_recorded: true, ..CaseContext::default() };
     let mut case = Case { plane, combo: setup.combo.clone(), journal, context, planted: Vec::new(), clients: 0 };
@@ -197,7 +224,7 @@ fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Binaries, bool)> {
     let target = root.join("target/skewlab");
     let run = target.join(format!("by-hand-{}", std::process::id()));
     println!("run directory: {}", run.display());
-    let wanted = binaries::needed_by([combo]);
+    let wanted = binaries::needed_by([combo], true);
     let obtained = binaries::obtain(&wanted, &binaries::Sources::from_env(None)?, &binaries::Silent)?;
     Ok((run, Binaries::from(&obtained), true))
 }

@@ -2,9 +2,9 @@
 
 use harness::bitmap::AllocationBitmap;
 use harness::etcd::Etcd;
-use harness::history::{RangeKey, ServiceKey, StoredRange};
+use harness::history::{RangeKey, ServiceKey, StoredRange, StoredService};
 use harness::net::ServiceRange;
-use harness::stored::{Stored, StoredKey, decode, keys};
+use harness::stored::{Stored, StoredKey, decode, keys, parse_key};
 use std::net::IpAddr;
 
 /// The claims on one address.
@@ -36,6 +36,49 @@ pub async fn claim_of(etcd: &Etcd, ip: IpAddr) -> anyhow::Result<Claim> {
         }
     }
     Ok(Claim { bit, parent })
+}
+
+/// The bitmap of the first range; `None` if there is none or nothing was ever allocated.
+///
+/// # Errors
+/// etcd does not answer, or a value does not decode.
+pub async fn primary_bitmap(etcd: &Etcd) -> anyhow::Result<Option<AllocationBitmap>> {
+    let stored = stored_range(etcd, RangeKey::Primary, keys::PRIMARY_RANGE).await?;
+    Ok(match stored {
+        Some(stored) => bitmap(&stored)?,
+        None => None,
+    })
+}
+
+/// Whether the default ServiceCIDR is there and not being deleted.
+///
+/// # Errors
+/// etcd does not answer, or the value does not decode.
+pub async fn default_cidr_exists(etcd: &Etcd) -> anyhow::Result<bool> {
+    let Some(kv) = etcd.get(&format!("{}{}", keys::SERVICE_CIDRS, crate::ranges::DEFAULT)).await? else {
+        return Ok(false);
+    };
+    let key = StoredKey::ServiceCidr(crate::ranges::DEFAULT.into());
+    Ok(match decode(&key, &kv.value)? {
+        Stored::ServiceCidr(cidr) => !cidr.deleting,
+        Stored::Service(_) | Stored::IpAddress(_) | Stored::Range(_) => false,
+    })
+}
+
+/// Every Service as etcd has it now.
+///
+/// # Errors
+/// etcd does not answer, or a value does not decode.
+pub async fn stored_services(etcd: &Etcd) -> anyhow::Result<Vec<StoredService>> {
+    let mut services = Vec::new();
+    for kv in etcd.list(keys::SERVICES).await?.kvs {
+        if let Some(key) = parse_key(&kv.key)?
+            && let Stored::Service(service) = decode(&key, &kv.value)?
+        {
+            services.push(service);
+        }
+    }
+    Ok(services)
 }
 
 async fn stored_range(etcd: &Etcd, key: RangeKey, name: &str) -> anyhow::Result<Option<StoredRange>> {

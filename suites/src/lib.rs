@@ -1,5 +1,8 @@
 //! What the scenarios share: the run of one case from plan to record, and the questions several of them ask.
 
 pub mod case;
+pub mod race;
+pub mod ranges;
+pub mod rolling;
 pub mod claims;
 pub mod observe;

@@ -34,6 +34,21 @@ pub fn count_refusals(operations: &[Operation], observed: &mut Observed) -> BTre
     counts
 }
 
+/// A refusal of another kind than the scenario is about is wrong.
+pub fn require_only(allowed: &[Refusal], seen: &BTreeMap<Refusal, u64>, observed: &mut Observed) {
+    for (kind, count) in seen.iter().filter(|(kind, _)| !allowed.contains(kind)) {
+        observed.wrong.push(format!("{count} calls were refused with {kind}, which this scenario cannot cause"));
+    }
+}
+
+/// The addresses a call was answered with.
+pub fn granted(operation: &Operation) -> &[IpAddr] {
+    match &operation.outcome {
+        Outcome::Ok { granted, .. } => granted,
+        Outcome::Refused { .. } | Outcome::Unknown { .. } => &[],
+    }
+}
+
 /// Counts as text: `93 x 422 already allocated, 7 x 500 range is full`.
 pub fn refusals_text(counts: &BTreeMap<Refusal, u64>) -> String {
     if counts.is_empty() {

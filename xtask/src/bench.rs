@@ -18,7 +18,7 @@ use std::time::Instant;
 pub fn run(args: BenchArgs) -> anyhow::Result<Ended> {
     let modes = [AllocatorMode::Bitmap, AllocatorMode::DualWrite, AllocatorMode::IpAddress];
     let combos = [Combo::new([v1_33(modes[0]), v1_33(modes[1])]), Combo::new(modes.map(v1_33))];
-    let wanted = binaries::needed_by(&combos);
+    let wanted = binaries::needed_by(&combos, false);
     let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir)?, &Terminal::new())?;
     let binaries = Binaries::from(&obtained);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

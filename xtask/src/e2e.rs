@@ -37,7 +37,8 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     for (id, combo) in &combos {
         combo.modes().map_err(|error| PlanError(format!("combo {id} is impossible: {error}")))?;
     }
-    let wanted = binaries::needed_by(combos.values());
+    let controller_managers = cases.iter().any(|case| case.scenario.needs_controller_manager());
+    let wanted = binaries::needed_by(combos.values(), controller_managers);
     let jobs = args.jobs.map_or_else(default_jobs, usize::from);
     if args.plan {
         print_plan(&cases, &combos, &wanted, jobs)?;

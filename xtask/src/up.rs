@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     let combo = find(&args.combo)?;
     let controller_manager = controller_manager_version(&combo);
-    let mut wanted = binaries::needed_by([&combo]);
+    let mut wanted = binaries::needed_by([&combo], false);
     wanted.extend(controller_manager.map(|version| Wanted::Kube(KubeComponent::ControllerManager, version)));
     let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir)?, &Terminal::new())?;
     let dir = args.data.unwrap_or_else(|| target_dir().join(format!("up-{}", std::process::id())));

@@ -5,3 +5,4 @@
 mod combos;
 mod recording;
 mod skew;
+mod upgrade;

@@ -8,7 +8,6 @@ use harness::history::{Operation, Outcome, ServerId};
 use harness::net::ServiceRange;
 use harness::record::Observed;
 use harness::refusal::Refusal;
-use harness::server::DEFAULT_SERVICE_RANGE;
 use harness::wait::{self, NotYet};
 use rstest_reuse::apply;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use suites::case::{self, Case};
 use suites::claims::{Claim, claim_of};
-use suites::observe::{count_refusals, refusals_text};
+use suites::observe::{count_refusals, granted, refusals_text, require_only};
+use suites::race;
 
 /// Addresses that every server is asked for at the same time.
 const STATIC_ADDRESSES: usize = 100;
@@ -33,45 +33,12 @@ const BITMAP_REPAIR: Duration = Duration::from_secs(200);
 /// Rounds of create, delete elsewhere, create again.
 const RELEASE_ROUNDS: usize = 40;
 
-/// Addresses of the static band that no other part of a scenario uses.
-fn static_addresses(count: usize) -> anyhow::Result<Vec<IpAddr>> {
-    let range = ServiceRange::new(DEFAULT_SERVICE_RANGE.parse()?)?;
-    let band = range.static_band().expect("the default service range must have a static band");
-    // The first ten are left out: `kubernetes` has the first, and DNS by custom the tenth.
-    Ok(band.addresses().skip(10).take(count).collect())
-}
-
 #[apply(gate_matrix)]
 #[tokio::test]
 async fn same_static_ip_is_granted_once(#[case] combo: &str) -> anyhow::Result<()> {
     case::run(Scenario::SameStaticIp, combo, &[], async |case: &mut Case| {
         case.context.required.insert(Sometimes::SameAddressOverlapped, OVERLAPS_NEEDED);
-        let mut clients = case.clients()?;
-        let mut operations: Vec<Operation> = Vec::new();
-        let (mut granted_twice, mut granted_to_none) = (0, 0);
-        for (index, ip) in static_addresses(STATIC_ADDRESSES)?.into_iter().enumerate() {
-            let mut calls = tokio::task::JoinSet::new();
-            for mut client in clients.drain(..) {
-                let name = format!("static-{index}-{}", client.server());
-                calls.spawn(async move { (client.create(&name, &[ip]).await, client) });
-            }
-            let (round, returned): (Vec<_>, Vec<_>) = calls.join_all().await.into_iter().unzip();
-            clients = returned;
-            match round.iter().filter(|it| matches!(it.outcome, Outcome::Ok { .. })).count() {
-                0 => granted_to_none += 1,
-                1 => {}
-                _ => granted_twice += 1,
-            }
-            operations.extend(round);
-        }
-        let mut observed = Observed::default();
-        let refusals = count_refusals(&operations, &mut observed);
-        require_only(&[Refusal::StaticTaken], &refusals, &mut observed);
-        observed.summary = format!(
-            "{granted_twice} of {STATIC_ADDRESSES} static addresses granted twice, {granted_to_none} to nobody; refused: {}",
-            refusals_text(&refusals)
-        );
-        Ok(observed)
+        race::static_addresses(case, STATIC_ADDRESSES).await
     })
     .await
 }
@@ -103,24 +70,17 @@ async fn no_dynamic_ip_is_held_twice(#[case] combo: &str) -> anyhow::Result<()> 
         let mut observed = Observed::default();
         let refusals = count_refusals(&operations, &mut observed);
         require_only(&[Refusal::RangeFull, Refusal::DynamicTaken], &refusals, &mut observed);
-        let granted: Vec<IpAddr> = operations.iter().flat_map(|it| granted(it).iter().copied()).collect();
-        let distinct: BTreeSet<&IpAddr> = granted.iter().collect();
+        let all: Vec<IpAddr> = operations.iter().flat_map(|it| granted(it).iter().copied()).collect();
+        let distinct: BTreeSet<&IpAddr> = all.iter().collect();
         observed.summary = format!(
             "{} Services got {} of {usable} addresses; refused: {}",
-            granted.len(),
+            all.len(),
             distinct.len(),
             refusals_text(&refusals)
         );
         Ok(observed)
     })
     .await
-}
-
-fn granted(operation: &Operation) -> &[IpAddr] {
-    match &operation.outcome {
-        Outcome::Ok { granted, .. } => granted,
-        Outcome::Refused { .. } | Outcome::Unknown { .. } => &[],
-    }
 }
 
 #[apply(gate_matrix)]
@@ -219,7 +179,7 @@ async fn a_released_static_ip_is_free_on_every_server(#[case] combo: &str) -> an
         let mut operations = Vec::new();
         let mut observed = Observed::default();
         let mut causes: BTreeMap<String, u64> = BTreeMap::new();
-        for (round, ip) in static_addresses(RELEASE_ROUNDS)?.into_iter().enumerate() {
+        for (round, ip) in race::addresses(RELEASE_ROUNDS)?.into_iter().enumerate() {
             let (creator, deleter, again) = (round % servers, (round + 1) % servers, (round / servers) % servers);
             let first = clients[creator].create(&format!("first-{round}"), &[ip]).await;
             let deleted = clients[deleter].delete(&format!("first-{round}")).await;
@@ -260,12 +220,5 @@ fn hazard_of_refusal(claim: &Claim) -> Option<Hazard> {
         (Some(_), _) => Some(Hazard::OrphanIpAddress),
         (None, true) => Some(Hazard::StaleBit),
         (None, false) => None,
-    }
-}
-
-/// A refusal of another kind than the scenario is about is wrong.
-fn require_only(allowed: &[Refusal], seen: &BTreeMap<Refusal, u64>, observed: &mut Observed) {
-    for (kind, count) in seen.iter().filter(|(kind, _)| !allowed.contains(kind)) {
-        observed.wrong.push(format!("{count} calls were refused with {kind}, which this scenario cannot cause"));
     }
 }

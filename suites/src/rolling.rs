@@ -1,0 +1,208 @@
+//! Traffic that goes on while servers come and go, and the controller manager that follows them.
+
+use crate::case::Case;
+use anyhow::Context;
+use harness::binaries::{KubeComponent, default_version};
+use harness::history::{Operation, OperationKind, Outcome, ServerId};
+use harness::journal::Journal;
+use harness::net::{ServiceRange, from_bits, to_bits};
+use harness::traffic::Client;
+use harness::version::Minor;
+use harness::wait::{self, NotYet};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, watch};
+use tokio::task::JoinHandle;
+
+/// Between two calls of one client: the restarting server needs the processors more.
+const PACE: Duration = Duration::from_millis(40);
+/// Calls that must have returned through all servers between two steps.
+const CALLS_PER_STEP: u64 = 12;
+/// How long that may take.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Services a client keeps alive; beyond it the oldest is deleted.
+const ALIVE: usize = 12;
+
+/// What a client of the traffic asks through: nothing while its server is away.
+type Road = Option<(u16, kube::Client)>;
+
+/// One client per server that creates (static and dynamic), changes types and deletes.
+pub struct Traffic {
+    roads: Vec<(ServerId, watch::Sender<Road>)>,
+    tasks: Vec<JoinHandle<Vec<Operation>>>,
+    /// Every call holds it for reading; a quiet phase holds it for writing.
+    gate: Arc<RwLock<()>>,
+    calls: Arc<AtomicU64>,
+    next_client: u16,
+}
+
+impl Traffic {
+    /// Starts a client for every running server.
+    ///
+    /// # Errors
+    /// A server does not run.
+    pub fn start(case: &Case) -> anyhow::Result<Self> {
+        let mut traffic = Traffic {
+            roads: Vec::new(),
+            tasks: Vec::new(),
+            gate: Arc::default(),
+            calls: Arc::default(),
+            next_client: 1000,
+        };
+        let range = ServiceRange::new(case.combo.servers[0].service_ranges[0])?;
+        let band = range.static_band().context("traffic needs a static band")?;
+        for server in case.plane.server_ids() {
+            traffic.next_client += 1;
+            let (sender, road) = watch::channel(Some((traffic.next_client, case.plane.client(server)?)));
+            // Each server's client has a part of the static band of its own: contention is another scenario's subject.
+            let begin = to_bits(band.first) + 20 + u128::from(server.0) * 100;
+            let statics = (0..100).map(|offset| from_bits(begin + offset, range.is_ipv4())).collect();
+            let (gate, calls) = (traffic.gate.clone(), traffic.calls.clone());
+            traffic.tasks.push(tokio::spawn(drive(server, road, case.journal.clone(), statics, gate, calls)));
+            traffic.roads.push((server, sender));
+        }
+        Ok(traffic)
+    }
+
+    /// The server goes away. A call that is under way is not waited for.
+    pub fn leave(&mut self, server: ServerId) {
+        self.set(server, None);
+    }
+
+    /// The server is back.
+    pub fn join(&mut self, server: ServerId, client: kube::Client) {
+        self.next_client += 1;
+        let road = Some((self.next_client, client));
+        self.set(server, road);
+    }
+
+    fn set(&self, server: ServerId, road: Road) {
+        for (_, sender) in self.roads.iter().filter(|(id, _)| *id == server) {
+            sender.send_replace(road.clone());
+        }
+    }
+
+    /// Lets the traffic run until some more calls have returned.
+    ///
+    /// # Errors
+    /// They do not return.
+    pub async fn run_for_a_while(&self) -> anyhow::Result<()> {
+        let goal = self.calls.load(Ordering::Relaxed) + CALLS_PER_STEP;
+        let reached = wait::until("traffic between two steps", STEP_TIMEOUT, async || {
+            let missing = goal.saturating_sub(self.calls.load(Ordering::Relaxed));
+            if missing == 0 { Ok(()) } else { Err(NotYet::new(format!("{missing} calls"))) }
+        });
+        Ok(reached.await?)
+    }
+
+    /// Waits until no call is under way and holds the traffic until the guard is dropped.
+    pub async fn quiet(&self) -> OwnedRwLockWriteGuard<()> {
+        self.gate.clone().write_owned().await
+    }
+
+    /// Ends the traffic and returns every call it made.
+    ///
+    /// # Errors
+    /// A client panicked.
+    pub async fn stop(self) -> anyhow::Result<Vec<Operation>> {
+        drop(self.roads);
+        let mut operations = Vec::new();
+        for task in self.tasks {
+            operations.extend(task.await?);
+        }
+        Ok(operations)
+    }
+}
+
+/// The life of one client, until its road is gone.
+async fn drive(
+    server: ServerId,
+    mut road: watch::Receiver<Road>,
+    journal: Journal,
+    mut statics: VecDeque<IpAddr>,
+    gate: Arc<RwLock<()>>,
+    calls: Arc<AtomicU64>,
+) -> Vec<Operation> {
+    let mut operations: Vec<Operation> = Vec::new();
+    let mut alive: VecDeque<String> = VecDeque::new();
+    let mut pace = tokio::time::interval(PACE);
+    let mut turn = 0;
+    loop {
+        // Closed: the traffic ends.
+        if road.has_changed().is_err() {
+            return operations;
+        }
+        let now = road.borrow_and_update().clone();
+        let Some((id, client)) = now else {
+            if road.changed().await.is_err() {
+                return operations;
+            }
+            continue;
+        };
+        pace.tick().await;
+        let _under_way = gate.read().await;
+        turn += 1;
+        let mut client = Client::new(id, server, client, journal.clone());
+        let operation = next_call(&mut client, turn, &mut alive, &mut statics).await;
+        calls.fetch_add(1, Ordering::Relaxed);
+        operations.push(operation);
+    }
+}
+
+/// Every third create names an address; every fifth turn gives an address back and takes one by changing the type.
+async fn next_call(
+    client: &mut Client,
+    turn: usize,
+    alive: &mut VecDeque<String>,
+    statics: &mut VecDeque<IpAddr>,
+) -> Operation {
+    if alive.len() > ALIVE
+        && let Some(oldest) = alive.pop_front()
+    {
+        return client.delete(&oldest).await;
+    }
+    let name = format!("rolling-{}-{turn}", client.server());
+    let wanted: Vec<IpAddr> =
+        if turn.is_multiple_of(3) { statics.pop_front().into_iter().collect() } else { Vec::new() };
+    if turn.is_multiple_of(5)
+        && let Some(last) = alive.back().cloned()
+    {
+        let to = if turn.is_multiple_of(10) { "ClusterIP" } else { "ExternalName" };
+        return client.change_type(&last, to).await;
+    }
+    let operation = client.create(&name, &wanted).await;
+    let created = match (&operation.kind, &operation.outcome) {
+        (OperationKind::CreateService { .. }, Outcome::Ok { .. }) => true,
+        (_, Outcome::Ok { .. } | Outcome::Refused { .. } | Outcome::Unknown { .. }) => false,
+    };
+    if created {
+        alive.push_back(name);
+    }
+    operation
+}
+
+/// Stops kube-controller-manager: its apiserver is about to be replaced, and it must never be newer than any apiserver.
+///
+/// # Errors
+/// It cannot be waited for.
+pub async fn stop_controller_manager(case: &mut Case) -> anyhow::Result<()> {
+    Ok(case.plane.stop_controller_manager().await?)
+}
+
+/// Starts kube-controller-manager in the minor of the oldest apiserver, and against that.
+///
+/// # Errors
+/// It does not start.
+pub async fn start_controller_manager(case: &mut Case) -> anyhow::Result<()> {
+    let mut oldest: Option<(Minor, ServerId)> = None;
+    for id in case.plane.server_ids() {
+        let candidate = (case.plane.spec(id)?.version.minor, id);
+        oldest = Some(oldest.map_or(candidate, |before| before.min(candidate)));
+    }
+    let (minor, server) = oldest.context("no server runs")?;
+    let version = default_version(KubeComponent::ControllerManager, minor).context("no controller manager")?;
+    Ok(case.plane.start_controller_manager(server, version).await?)
+}

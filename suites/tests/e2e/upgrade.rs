@@ -1,0 +1,333 @@
+//! Upgrade, downgrade, upgrade: what a cluster goes through on every path a user can take.
+
+use crate::combos::upgrade_paths;
+use anyhow::Context;
+use harness::bitmap::AllocationBitmap;
+use harness::check::Sometimes;
+use harness::expect::{Hazard, Scenario};
+use harness::history::{Operation, Outcome, ServerId, TopologyEvent};
+use harness::net::ServiceRange;
+use harness::record::Observed;
+use harness::refusal::Refusal;
+use harness::wait::{self, NotYet};
+use rstest::rstest;
+use rstest_reuse::apply;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use suites::case::{self, Case};
+use suites::claims::{claim_of, default_cidr_exists, primary_bitmap};
+use suites::observe::{count_refusals, granted, refusals_text, require_only};
+use suites::ranges;
+use suites::rolling::{Traffic, start_controller_manager, stop_controller_manager};
+
+/// Servers of a rolling upgrade.
+const ROLLING_SERVERS: usize = 2;
+/// Services that no traffic touches; their addresses must outlive every step.
+const ANCHORS: usize = 6;
+/// Addresses raced for half way through an upgrade.
+const HALF_WAY_ADDRESSES: usize = 60;
+/// At least so many must really have been asked for at the same time.
+const HALF_WAY_OVERLAPS: u64 = 54;
+/// The range of the stale bitmap: small, so that what the bitmap misses matters.
+const STALE_RANGE: &str = "10.0.0.0/24";
+/// Services before the upgrade, of these deleted after it, new ones after it, and creates after the downgrade: the
+/// figures of the first observation by hand.
+const STALE: (usize, usize, usize, usize) = (40, 20, 100, 60);
+/// Services that nobody touches after their creation.
+const UNTOUCHED: usize = 50;
+/// Repair of IPAddresses is driven by events and a resync of 3 minutes.
+const UNTOUCHED_TIMEOUT: Duration = Duration::from_secs(60);
+/// The range to be replaced and its successor.
+const REPLACED_RANGE: &str = "10.96.0.0/28";
+const NEW_RANGE: &str = "10.97.0.0/28";
+/// Services created while the default range is going.
+const REPLACED_CREATES: usize = 5;
+
+#[apply(upgrade_paths)]
+#[tokio::test]
+async fn a_rolling_upgrade_downgrade_upgrade_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::RollingUpgrade, combo, &[], ROLLING_SERVERS, async |case: &mut Case| {
+        let begin = Instant::now();
+        let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
+        let mut observed = Observed::default();
+        start_controller_manager(case).await?;
+        let mut anchors = Vec::new();
+        let mut client = case.client(ServerId(0))?;
+        for index in 0..ANCHORS {
+            let operation = client.create(&format!("anchor-{index}"), &[]).await;
+            anchors.push((format!("anchor-{index}"), granted(&operation).to_vec()));
+        }
+        let mut traffic = Traffic::start(case)?;
+        let servers: Vec<ServerId> = case.plane.server_ids();
+        let mut steps = 0;
+        for target in [&new, &old, &new] {
+            for server in &servers {
+                // The controller manager must never be newer than the oldest apiserver, also not for a moment.
+                stop_controller_manager(case).await?;
+                traffic.leave(*server);
+                case.plane.replace_server(*server, target.clone()).await?;
+                traffic.join(*server, case.plane.client(*server)?);
+                start_controller_manager(case).await?;
+                traffic.run_for_a_while().await?;
+                steps += 1;
+                let quiet = traffic.quiet().await;
+                case.journal.topology(TopologyEvent::QuietBegin);
+                check_step(case, steps, &anchors, &mut observed).await?;
+                case.journal.topology(TopologyEvent::QuietEnd);
+                drop(quiet);
+            }
+        }
+        let operations = traffic.stop().await?;
+        // A call that was cut off by a restart is resolved by the recording; other open outcomes would be too.
+        let finished: Vec<Operation> =
+            operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
+        let cut_off = operations.len() - finished.len();
+        let refusals = count_refusals(&finished, &mut observed);
+        let stale = refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
+        observed.hazards.insert(Hazard::StaleBitmapAfterDowngrade, stale);
+        require_only(&[Refusal::DynamicTaken, Refusal::NotReady], &refusals, &mut observed);
+        observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
+        observed.summary = format!(
+            "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
+            operations.len(),
+            refusals_text(&refusals)
+        );
+        Ok(observed)
+    })
+    .await
+}
+
+/// After a step: the anchors have their addresses, every server creates and deletes, the defaults are intact.
+async fn check_step(
+    case: &mut Case,
+    step: usize,
+    anchors: &[(String, Vec<IpAddr>)],
+    observed: &mut Observed,
+) -> anyhow::Result<()> {
+    let services = suites::claims::stored_services(&case.plane.etcd()?).await?;
+    for (name, ips) in anchors {
+        let now = services.iter().find(|service| service.key.name == *name).map(|service| service.ips.clone());
+        if now.as_ref() != Some(ips) {
+            observed.wrong.push(format!("step {step}: {name} had {ips:?} and has {now:?}"));
+        }
+    }
+    let kubernetes = services.iter().find(|service| service.key.name == "kubernetes").map(|it| it.ips.clone());
+    let first = ServiceRange::new(case.combo.servers[0].service_ranges[0])?.kubernetes_service_ip();
+    if kubernetes != Some(vec![first]) {
+        observed.wrong.push(format!("step {step}: the Service kubernetes has {kubernetes:?} instead of {first}"));
+    }
+    let makes_objects =
+        |id: &ServerId| case.plane.spec(*id).is_ok_and(|spec| spec.mode().is_ok_and(|it| it.writes_ip_addresses()));
+    if case.plane.server_ids().iter().any(makes_objects) && !default_cidr_exists(&case.plane.etcd()?).await? {
+        observed.wrong.push(format!("step {step}: the default ServiceCIDR is missing or being deleted"));
+    }
+    for mut client in case.clients()? {
+        let name = format!("probe-{step}-{}", client.server());
+        let created = client.create(&name, &[]).await;
+        match &created.outcome {
+            Outcome::Ok { .. } => {
+                let deleted = client.delete(&name).await;
+                if !matches!(deleted.outcome, Outcome::Ok { .. }) {
+                    observed.wrong.push(format!(
+                        "step {step}: {} does not delete: {:?}",
+                        client.server(),
+                        deleted.outcome
+                    ));
+                }
+            }
+            Outcome::Refused { .. } | Outcome::Unknown { .. } => {
+                let seen = count_refusals(std::slice::from_ref(&created), observed);
+                if seen.contains_key(&Refusal::DynamicTaken) {
+                    *observed.hazards.entry(Hazard::StaleBitmapAfterDowngrade).or_default() += 1;
+                } else {
+                    observed.wrong.push(format!(
+                        "step {step}: {} does not create: {:?}",
+                        client.server(),
+                        created.outcome
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[apply(upgrade_paths)]
+#[tokio::test]
+async fn the_same_static_ip_is_granted_once_half_way(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run(Scenario::HalfWay, combo, &[], async |case: &mut Case| {
+        case.context.required.insert(Sometimes::SameAddressOverlapped, HALF_WAY_OVERLAPS);
+        suites::race::static_addresses(case, HALF_WAY_ADDRESSES).await
+    })
+    .await
+}
+
+#[rstest]
+#[case::v1_33_dual_write__v1_34_ip_address("v1_33_dual_write__v1_34_ip_address")]
+#[case::v1_33_dual_write__v1_33_ip_address("v1_33_dual_write__v1_33_ip_address")]
+#[case::v1_33_dual_write__v1_34_dual_write("v1_33_dual_write__v1_34_dual_write")]
+#[case::v1_32_bitmap__v1_33_dual_write("v1_32_bitmap__v1_33_dual_write")]
+#[tokio::test]
+async fn a_downgrade_finds_a_bitmap_that_is_true(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::BitmapAfterDowngrade, combo, &[STALE_RANGE], 1, async |case: &mut Case| {
+        let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
+        let (before, deleted, after, again) = STALE;
+        let server = ServerId(0);
+        let mut observed = Observed::default();
+        let mut setup = Vec::new();
+        let mut client = case.client(server)?;
+        for index in 0..before {
+            setup.push(client.create(&format!("before-{index}"), &[]).await);
+        }
+        let freed: Vec<IpAddr> = setup[..deleted].iter().flat_map(|it| granted(it).to_vec()).collect();
+        case.plane.replace_server(server, new).await?;
+        let mut client = case.client(server)?;
+        for index in 0..deleted {
+            setup.push(client.delete(&format!("before-{index}")).await);
+        }
+        for index in 0..after {
+            setup.push(client.create(&format!("after-{index}"), &[]).await);
+        }
+        let given: BTreeSet<IpAddr> = setup[before + deleted..].iter().flat_map(|it| granted(it).to_vec()).collect();
+        if !count_refusals(&setup, &mut observed).is_empty() {
+            observed.wrong.push("a create or delete before the downgrade was refused".into());
+        }
+        case.plane.replace_server(server, old).await?;
+        let bitmap = primary_bitmap(&case.plane.etcd()?).await?.context("the bitmap must exist after a downgrade")?;
+        let predicted = predicted_failures(&bitmap, &given, again);
+        let mut client = case.client(server)?;
+        let mut dynamic = Vec::new();
+        for index in 0..again {
+            dynamic.push(client.create(&format!("again-{index}"), &[]).await);
+        }
+        // Only those that nobody holds by now: a dynamic create may have been given one.
+        let taken: BTreeSet<IpAddr> = dynamic.iter().flat_map(|it| granted(it).to_vec()).chain(given).collect();
+        let mut statics = Vec::new();
+        for (index, ip) in freed.iter().filter(|ip| !taken.contains(ip)).enumerate() {
+            statics.push(client.create(&format!("static-{index}"), &[*ip]).await);
+        }
+        let dynamic_refused = count_refusals(&dynamic, &mut observed);
+        let static_refused = count_refusals(&statics, &mut observed);
+        require_only(&[Refusal::DynamicTaken], &dynamic_refused, &mut observed);
+        require_only(&[Refusal::StaticTaken], &static_refused, &mut observed);
+        let failed = dynamic_refused.values().sum::<u64>();
+        let refused = static_refused.values().sum::<u64>();
+        let (mean, deviation) = predicted;
+        if (failed as f64 - mean).abs() > 4.0 * deviation + 1.0 {
+            observed.wrong.push(format!("{failed} creates failed, {mean:.1} +- {deviation:.1} were predicted"));
+        }
+        observed.measured.insert("predicted_failures".into(), mean);
+        observed.hazards.insert(Hazard::StaleBitmapAfterDowngrade, failed + refused);
+        observed.summary = format!(
+            "after the downgrade {failed} of {again} creates failed ({mean:.1} +- {deviation:.1} predicted), and {refused} of {} freed static addresses were refused",
+            statics.len()
+        );
+        Ok(observed)
+    })
+    .await
+}
+
+/// Mean and standard deviation of the creates that fail: each picks a free bit, succeeds if no IPAddress is there, and
+/// uses the bit up in both cases. That is drawing without replacement from the free bits.
+fn predicted_failures(bitmap: &AllocationBitmap, given: &BTreeSet<IpAddr>, draws: usize) -> (f64, f64) {
+    // Picks come from the upper band while it has room, as it has here.
+    let free: Vec<IpAddr> = bitmap.range().dynamic_band().addresses().filter(|ip| !bitmap.contains(*ip)).collect();
+    let bad = free.iter().filter(|ip| given.contains(ip)).count() as f64;
+    let (n, total) = (draws as f64, free.len() as f64);
+    let share = bad / total;
+    // The picks scan forward from a random start, so that runs of bad addresses draw more picks; the hypergeometric
+    // deviation is a floor, doubled here for that.
+    let deviation = 2.0 * (n * share * (1.0 - share) * (total - n) / (total - 1.0)).max(0.0).sqrt();
+    (n * share, deviation)
+}
+
+#[rstest]
+#[case::v1_32_bitmap__v1_33_dual_write("v1_32_bitmap__v1_33_dual_write")]
+#[case::v1_33_bitmap__v1_33_dual_write("v1_33_bitmap__v1_33_dual_write")]
+#[case::v1_33_bitmap__v1_33_ip_address("v1_33_bitmap__v1_33_ip_address")]
+#[case::v1_33_bitmap__v1_34_ip_address("v1_33_bitmap__v1_34_ip_address")]
+#[tokio::test]
+async fn services_that_nobody_touches_get_their_ip_addresses(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::UntouchedServices, combo, &[], 1, async |case: &mut Case| {
+        let new = case.combo.servers[1].clone();
+        let mut observed = Observed::default();
+        let mut made = Vec::new();
+        let mut client = case.client(ServerId(0))?;
+        for index in 0..UNTOUCHED {
+            made.push(client.create(&format!("untouched-{index}"), &[]).await);
+        }
+        if !count_refusals(&made, &mut observed).is_empty() {
+            observed.wrong.push("a create before the upgrade was refused".into());
+        }
+        case.plane.replace_server(ServerId(0), new).await?;
+        let (ready, etcd) = (Instant::now(), case.plane.etcd()?);
+        let ips: Vec<IpAddr> = made.iter().flat_map(|it| granted(it).to_vec()).collect();
+        let mut at_ready = None;
+        let all = wait::until("an IPAddress for each Service", UNTOUCHED_TIMEOUT, async || {
+            let mut missing = 0;
+            for ip in &ips {
+                let claim = claim_of(&etcd, *ip).await.map_err(|error| NotYet::new(error.to_string()))?;
+                missing += usize::from(claim.parent.is_none());
+            }
+            at_ready.get_or_insert(missing);
+            if missing == 0 { Ok(()) } else { Err(NotYet::new(format!("{missing} of {}", ips.len()))) }
+        });
+        if let Err(timeout) = all.await {
+            observed.wrong.push(timeout.to_string());
+        }
+        // Readiness is held back until the first repair pass is done (start-service-ip-repair-controllers).
+        let missing = at_ready.unwrap_or(ips.len());
+        if missing > 0 {
+            observed
+                .wrong
+                .push(format!("the server was ready while {missing} of {} IPAddresses were missing", ips.len()));
+        }
+        observed.measured.insert("complete_after_ready_seconds".into(), ready.elapsed().as_secs_f64());
+        observed.summary =
+            format!("{} of {} IPAddresses were there when the server became ready", ips.len() - missing, ips.len());
+        Ok(observed)
+    })
+    .await
+}
+
+#[rstest]
+#[case::v1_33_dual_write__v1_33_dual_write("v1_33_dual_write__v1_33_dual_write")]
+#[case::v1_33_ip_address__v1_33_ip_address("v1_33_ip_address__v1_33_ip_address")]
+#[case::v1_34_ip_address__v1_34_ip_address("v1_34_ip_address__v1_34_ip_address")]
+#[tokio::test]
+async fn the_default_range_can_be_replaced(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run(Scenario::ReplacedRange, combo, &[REPLACED_RANGE], async |case: &mut Case| {
+        start_controller_manager(case).await?;
+        let mut observed = Observed::default();
+        let server = ServerId(0);
+        let mut client = case.client(server)?;
+        // The default ServiceCIDR can only be terminating, not gone, while an address depends on it.
+        let first = client.create("before", &[]).await;
+        ranges::create(&mut client, "newrange", &[NEW_RANGE]).await?;
+        ranges::await_ready(&case.plane.client(server)?, "newrange", true).await?;
+        ranges::delete(&mut client, ranges::DEFAULT).await?;
+        ranges::await_ready(&case.plane.client(server)?, ranges::DEFAULT, false).await?;
+        let bits = |bitmap: Option<AllocationBitmap>| bitmap.map_or(0, |bitmap| bitmap.len());
+        let etcd = case.plane.etcd()?;
+        let before = bits(primary_bitmap(&etcd).await?);
+        let mut operations = vec![first];
+        for index in 0..REPLACED_CREATES {
+            operations.push(client.create(&format!("moved-{index}"), &[]).await);
+        }
+        let burned = bits(primary_bitmap(&etcd).await?) - before;
+        let refusals = count_refusals(&operations, &mut observed);
+        require_only(&[Refusal::DynamicOutOfRange], &refusals, &mut observed);
+        let failed = refusals.values().sum::<u64>();
+        let new_range = ServiceRange::new(NEW_RANGE.parse()?)?;
+        let moved = operations[1..].iter().flat_map(|it| granted(it)).filter(|ip| new_range.contains(**ip)).count();
+        if failed as usize + moved != REPLACED_CREATES {
+            observed.wrong.push(format!("{} creates got an address outside {NEW_RANGE}", REPLACED_CREATES - moved - failed as usize));
+        }
+        observed.hazards.insert(Hazard::DefaultRangePinnedByDualWrite, failed);
+        observed.summary =
+            format!("{failed} of {REPLACED_CREATES} creates failed, {moved} got an address of the new range, {burned} bits burned");
+        Ok(observed)
+    })
+    .await
+}
