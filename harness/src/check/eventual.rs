@@ -86,7 +86,7 @@ impl Judge<'_> {
         let object = address.ip_address.as_ref().filter(|object| object.managed);
         let parent_holds = object.is_some_and(|object| {
             let lives = address.owners.iter().filter_map(|id| self.lives.get(*id));
-            lives.into_iter().any(|life| object.parent.as_ref() == Some(&life.key))
+            lives.into_iter().any(|life| object.parent.as_ref() == Some(life.key.as_ref()))
         });
         let now = |wait| match wait {
             Wait::MissingIpAddress => held && !parent_holds,
@@ -133,7 +133,9 @@ impl Judge<'_> {
 
     fn queue(&mut self, wait: Wait, ip: IpAddr, since: Micros) {
         let index = wait as usize;
-        if !self.waits.acting[index] || self.due(wait, ip, since).is_none() {
+        // Orphans are anybody's duty; the other waits depend on the address.
+        let concerned = || wait == Wait::OrphanIpAddress || self.due(wait, ip, since).is_some();
+        if !self.waits.acting[index] || !concerned() {
             return;
         }
         self.waits.waiting[index] += 1;
@@ -231,7 +233,8 @@ impl Judge<'_> {
     }
 
     fn keys_of(&self, ids: &[LifeId]) -> Vec<ServiceKey> {
-        let mut keys: Vec<_> = ids.iter().filter_map(|id| self.lives.get(*id)).map(|life| life.key.clone()).collect();
+        let mut keys: Vec<_> =
+            ids.iter().filter_map(|id| self.lives.get(*id)).map(|life| life.key.as_ref().clone()).collect();
         keys.sort();
         keys
     }
@@ -311,7 +314,7 @@ impl Judge<'_> {
             if !in_time && self.servers.start_undisturbed(life, due) {
                 slow.push((due, life.server, life.started));
             }
-            self.servers.lives_mut()[index].start_judged = true;
+            self.servers.start_is_judged(index);
         }
         for (due, server, started) in slow {
             self.violated(Rule::E5, 0, due, Detail::NotReady { server, started });
