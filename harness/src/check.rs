@@ -6,7 +6,7 @@
 
 use crate::gates::AllocatorMode;
 use crate::history::{
-    Change, Entry, Micros, Observation, Operation, Outcome, Revision, ServiceKey, Side, StoredService,
+    Change, Entry, Micros, Observation, Operation, Outcome, Revision, ServerId, ServiceKey, Side, StoredService,
     StoredServiceCidr,
 };
 use crate::net::{Band, ServiceRange};
@@ -205,7 +205,7 @@ struct Judge<'a> {
     pending: BTreeMap<Rule, u64>,
     sometimes: BTreeMap<Sometimes, u64>,
     statistics: Statistics,
-    latencies: BTreeMap<String, LatencyCounts>,
+    answers: BTreeMap<ServerId, (ServerStatistics, LatencyCounts)>,
     race: operations::Race,
     fights: safety::Fights,
 }
@@ -242,7 +242,7 @@ impl<'a> Judge<'a> {
             pending: BTreeMap::new(),
             sometimes: BTreeMap::new(),
             statistics: Statistics::default(),
-            latencies: BTreeMap::new(),
+            answers: BTreeMap::new(),
             race: operations::Race::default(),
             fights: safety::Fights::default(),
         }
@@ -340,6 +340,6 @@ impl<'a> Judge<'a> {
 
     fn owner(&self, id: LifeId) -> Option<Owner> {
         let life = self.lives.get(id)?;
-        Some(Owner { service: life.key.clone(), uid: life.uid.clone(), made_by: life.made_by })
+        Some(Owner { service: life.key.as_ref().clone(), uid: life.uid.clone(), made_by: life.made_by })
     }
 }

@@ -3,7 +3,7 @@
 
 use super::topology::ServerLife;
 use super::violation::Detail;
-use super::world::{Address, LifeId, NEVER, Wait};
+use super::world::{Address, LifeId, Lives, NEVER, Wait};
 use super::{Judge, Rule, Sometimes};
 use crate::gates::AllocatorMode;
 use crate::history::{Micros, ServiceKey, Topology, TopologyEvent};
@@ -50,6 +50,22 @@ fn rule_of(wait: Wait) -> Rule {
     }
 }
 
+/// Whether each wait applies to an address as it is now.
+fn waits_now(address: &Address, lives: &Lives) -> [bool; 4] {
+    let held = !address.owners.is_empty();
+    let object = address.ip_address.as_ref().filter(|object| object.managed);
+    let parent_holds = object.is_some_and(|object| {
+        let owners = address.owners.iter().filter_map(|id| lives.get(*id));
+        owners.into_iter().any(|life| object.parent.as_ref() == Some(life.key.as_ref()))
+    });
+    Wait::ALL.map(|wait| match wait {
+        Wait::MissingIpAddress => held && !parent_holds,
+        Wait::MissingBit => held && !address.bit,
+        Wait::OrphanIpAddress => object.is_some() && !parent_holds,
+        Wait::LeakedBit => !held && address.bit,
+    })
+}
+
 impl Judge<'_> {
     fn bound(&self, wait: Wait) -> Micros {
         let bounds = &self.definitions.bounds;
@@ -80,60 +96,51 @@ impl Judge<'_> {
         Some(Micros(from.0 + self.bound(wait).0))
     }
 
-    /// Whether each wait applies to the address as it is now.
-    fn waits_now(&self, address: &Address) -> [bool; 4] {
-        let held = !address.owners.is_empty();
-        let object = address.ip_address.as_ref().filter(|object| object.managed);
-        let parent_holds = object.is_some_and(|object| {
-            let lives = address.owners.iter().filter_map(|id| self.lives.get(*id));
-            lives.into_iter().any(|life| object.parent.as_ref() == Some(&life.key))
-        });
-        let now = |wait| match wait {
-            Wait::MissingIpAddress => held && !parent_holds,
-            Wait::MissingBit => held && !address.bit,
-            Wait::OrphanIpAddress => object.is_some() && !parent_holds,
-            Wait::LeakedBit => !held && address.bit,
-        };
-        Wait::ALL.map(now)
-    }
-
     /// Called after every change of an address.
     pub(super) fn reconsider(&mut self, ip: IpAddr, at: Micros) {
-        let Some(address) = self.addresses.get(&ip) else { return };
-        let now = self.waits_now(address);
-        let since = address.since;
+        let Some(address) = self.addresses.get_mut(&ip) else { return };
+        let now = waits_now(address, &self.lives);
+        let before = address.since;
+        for (index, now) in now.into_iter().enumerate() {
+            if now != (before[index] != NEVER) {
+                address.since[index] = if now { at } else { NEVER };
+                address.reported[index] = false;
+            }
+        }
+        if address.since == before {
+            return;
+        }
         let (held, bit, object) = (!address.owners.is_empty(), address.bit, address.ip_address.is_some());
         for wait in Wait::ALL {
             let index = wait as usize;
-            let waited = since[index] != NEVER;
-            if now[index] == waited {
-                continue;
+            match (before[index] != NEVER, now[index]) {
+                (false, true) => self.queue(wait, ip, at),
+                (true, false) => self.wait_is_over(wait, before[index], at, held, bit, object),
+                (true, true) | (false, false) => {}
             }
-            if let Some(address) = self.addresses.get_mut(&ip) {
-                address.since[index] = if waited { NEVER } else { at };
-                address.reported[index] = false;
-            }
-            if !waited {
-                self.queue(wait, ip, at);
-                continue;
-            }
-            self.waits.waiting[index] = self.waits.waiting[index].saturating_sub(1);
-            let age = at.0.saturating_sub(since[index].0);
-            // What a release in progress looks like is no repair.
-            let old = age + 10_000_000 >= self.definitions.bounds.release.0;
-            match wait {
-                Wait::MissingIpAddress if held && object => self.met(Sometimes::IpAddressRepaired),
-                Wait::MissingBit if held && bit => self.met(Sometimes::BitRepaired),
-                Wait::OrphanIpAddress if old && !object => self.met(Sometimes::OrphanRepaired),
-                Wait::LeakedBit if old && !bit => self.met(Sometimes::LeakRepaired),
-                Wait::MissingIpAddress | Wait::MissingBit | Wait::OrphanIpAddress | Wait::LeakedBit => {}
-            }
+        }
+    }
+
+    fn wait_is_over(&mut self, wait: Wait, since: Micros, at: Micros, held: bool, bit: bool, object: bool) {
+        let index = wait as usize;
+        self.waits.waiting[index] = self.waits.waiting[index].saturating_sub(1);
+        // What a release in progress looks like is no repair.
+        let age = at.0.saturating_sub(since.0);
+        let old = age + 10_000_000 >= self.definitions.bounds.release.0;
+        match wait {
+            Wait::MissingIpAddress if held && object => self.met(Sometimes::IpAddressRepaired),
+            Wait::MissingBit if held && bit => self.met(Sometimes::BitRepaired),
+            Wait::OrphanIpAddress if old && !object => self.met(Sometimes::OrphanRepaired),
+            Wait::LeakedBit if old && !bit => self.met(Sometimes::LeakRepaired),
+            Wait::MissingIpAddress | Wait::MissingBit | Wait::OrphanIpAddress | Wait::LeakedBit => {}
         }
     }
 
     fn queue(&mut self, wait: Wait, ip: IpAddr, since: Micros) {
         let index = wait as usize;
-        if !self.waits.acting[index] || self.due(wait, ip, since).is_none() {
+        // Orphans are anybody's duty; the other waits depend on the address.
+        let concerned = || wait == Wait::OrphanIpAddress || self.due(wait, ip, since).is_some();
+        if !self.waits.acting[index] || !concerned() {
             return;
         }
         self.waits.waiting[index] += 1;
@@ -231,7 +238,8 @@ impl Judge<'_> {
     }
 
     fn keys_of(&self, ids: &[LifeId]) -> Vec<ServiceKey> {
-        let mut keys: Vec<_> = ids.iter().filter_map(|id| self.lives.get(*id)).map(|life| life.key.clone()).collect();
+        let mut keys: Vec<_> =
+            ids.iter().filter_map(|id| self.lives.get(*id)).map(|life| life.key.as_ref().clone()).collect();
         keys.sort();
         keys
     }
@@ -311,7 +319,7 @@ impl Judge<'_> {
             if !in_time && self.servers.start_undisturbed(life, due) {
                 slow.push((due, life.server, life.started));
             }
-            self.servers.lives_mut()[index].start_judged = true;
+            self.servers.start_is_judged(index);
         }
         for (due, server, started) in slow {
             self.violated(Rule::E5, 0, due, Detail::NotReady { server, started });

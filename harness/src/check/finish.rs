@@ -24,8 +24,9 @@ impl Judge<'_> {
             violations.extend(self.violation(draft));
         }
         violations.sort();
-        for (server, counts) in std::mem::take(&mut self.latencies) {
-            self.statistics.servers.entry(server).or_default().latency = counts.quantiles();
+        for (server, (mut statistics, latency)) in std::mem::take(&mut self.answers) {
+            statistics.latency = latency.quantiles();
+            self.statistics.servers.insert(server.to_string(), statistics);
         }
         self.statistics.last_revision = self.last_revision;
         self.statistics.ended = self.now;

@@ -30,6 +30,17 @@ pub(super) struct Use {
     freed: [Micros; 3],
 }
 
+impl Use {
+    fn set(&mut self, view: View, taken: bool, at: Micros) {
+        let index = view as usize;
+        if self.taken[index] && !taken {
+            self.freed[index] = at;
+        }
+        self.taken[index] = taken;
+        self.ever[index] |= taken;
+    }
+}
+
 /// One band of one range in one view.
 #[derive(Debug)]
 struct BandRoom {
@@ -136,29 +147,18 @@ impl Occupancy {
 
     /// Notes that an address has, or no longer has, a bit or an IPAddress.
     pub fn set(&mut self, ip: IpAddr, view: View, taken: bool, at: Micros) {
-        let mut usage = self.usage.0.get(&ip).copied().unwrap_or_default();
-        self.set_view(ip, &mut usage, view, taken, at);
-        let either = usage.taken[View::Bits as usize] || usage.taken[View::IpAddresses as usize];
-        self.set_view(ip, &mut usage, View::Either, either, at);
-    }
-
-    fn set_view(&mut self, ip: IpAddr, usage: &mut Use, view: View, taken: bool, at: Micros) {
-        let index = view as usize;
-        if usage.taken[index] == taken {
-            return;
-        }
+        let usage = self.usage.0.entry(ip).or_default();
         let before = *usage;
-        usage.taken[index] = taken;
-        usage.ever[index] |= taken;
-        if !taken {
-            usage.freed[index] = at;
-        }
-        self.usage.0.insert(ip, *usage);
+        usage.set(view, taken, at);
+        usage.set(View::Either, usage.taken[View::Bits as usize] || usage.taken[View::IpAddresses as usize], at);
+        let after = *usage;
         for range in self.ranges.iter_mut().filter(|it| it.range.contains(ip)) {
             for room in range.upper.iter_mut().chain(&mut range.lower) {
-                if room.view == view && room.band.contains(ip) {
-                    if taken { room.taken(&before) } else { room.freed(ip, at, &self.usage) }
+                let index = room.view as usize;
+                if before.taken[index] == after.taken[index] || !room.band.contains(ip) {
+                    continue;
                 }
+                if after.taken[index] { room.taken(&before) } else { room.freed(ip, at, &self.usage) }
             }
         }
     }

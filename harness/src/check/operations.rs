@@ -4,7 +4,7 @@
 use super::topology::ServerLife;
 use super::verdict::ServerStatistics;
 use super::violation::{Detail, MadeBy, Owner};
-use super::world::{Held, LifeId, Parent};
+use super::world::{LifeId, Parent};
 use super::{Draft, DraftDetail, Judge, Refusal, Rule, Sometimes, Undecided, View};
 use crate::gates::AllocatorMode;
 use crate::history::{Micros, Operation, OperationKind, Outcome, ServerId, ServiceKey};
@@ -73,31 +73,30 @@ impl Judge<'_> {
         answered: i64,
     ) {
         let made_by = self.made_by(operation);
-        let owner = Owner { service: service.clone(), uid: uid.to_string(), made_by: Some(made_by) };
+        let owner = || Owner { service: service.clone(), uid: uid.to_string(), made_by: Some(made_by) };
         let took = Micros(operation.returned.0.saturating_sub(operation.invoked.0));
-        self.server(operation.server).ok += 1;
-        self.latencies.entry(operation.server.to_string()).or_default().add(took);
+        let (statistics, latency) = self.answers.entry(operation.server).or_default();
+        statistics.ok += 1;
+        latency.add(took);
         if self.context.latency_bound.is_some_and(|bound| took > bound) {
-            let detail = Detail::Slow { owner: owner.clone(), took };
-            self.violated(Rule::E7, answered, operation.returned, detail);
+            self.violated(Rule::E7, answered, operation.returned, Detail::Slow { owner: owner(), took });
         }
         if !granted.starts_with(wanted) {
             let (wanted, granted) = (wanted.to_vec(), granted.to_vec());
-            let detail = Detail::WrongAddress { owner: owner.clone(), wanted, granted };
+            let detail = Detail::WrongAddress { owner: owner(), wanted, granted };
             self.violated(Rule::S6, answered, operation.returned, detail);
         }
         let found = self.lives.of(service).find(|id| self.lives.get(*id).is_some_and(|life| life.uid == uid));
-        let stored = found.and_then(|id| self.lives.get(id)).map(|life| {
-            let ips: Vec<IpAddr> = life.created_with().map(|held| held.ip).collect();
-            (life.created_revision, ips)
+        let stored = found.and_then(|id| self.lives.get(id));
+        let as_answered = stored.is_some_and(|life| {
+            life.created_revision <= answered && life.created_with().map(|held| held.ip).eq(granted.iter().copied())
         });
-        let as_answered = stored.as_ref().is_some_and(|(revision, ips)| *revision <= answered && ips == granted);
         if !as_answered {
             let detail = Detail::LostWrite {
-                owner: owner.clone(),
+                owner: owner(),
                 answered_revision: answered,
                 granted: granted.to_vec(),
-                stored: stored.map(|(_, ips)| ips),
+                stored: stored.map(|life| life.created_with().map(|held| held.ip).collect()),
             };
             self.violated(Rule::S4, answered, operation.returned, detail);
         }
@@ -128,14 +127,23 @@ impl Judge<'_> {
     fn join(&mut self, id: LifeId, made_by: MadeBy) {
         let Some(life) = self.lives.get_mut(id) else { return };
         life.made_by = Some(made_by);
-        let held: Vec<Held> = life.created_with().cloned().collect();
-        let owner = Owner { service: life.key.clone(), uid: life.uid.clone(), made_by: Some(made_by) };
-        let server = self.servers.life_at(made_by.server, made_by.invoked).cloned();
-        if let Some((server, mode)) = server.and_then(|server| Some((server.clone(), server.mode?))) {
-            for held in &held {
-                self.judge_range(&server, mode, &owner, held, made_by);
-                if (self.definitions.holds_both_locks)(mode) {
-                    self.judge_locks(&server, &owner, held, made_by);
+        let (created, count) = (life.created_revision, life.held.len());
+        if let Some(server) = self.servers.life_at(made_by.server, made_by.invoked).cloned()
+            && let Some(mode) = server.mode
+        {
+            for index in 0..count {
+                let Some(held) = self.lives.get(id).and_then(|life| life.held.get(index)) else { break };
+                if held.revision != created {
+                    continue;
+                }
+                let (revision, at) = (held.revision, held.at);
+                let both_locks = (self.definitions.holds_both_locks)(mode);
+                let half = if both_locks { self.judge_locks(&server, id, index, made_by) } else { None };
+                if let Some(detail) = half {
+                    self.violated(Rule::S9, revision, at, detail);
+                }
+                if let Some(detail) = self.judge_range(&server, mode, id, index, made_by) {
+                    self.violated(Rule::S3, revision, at, detail);
                 }
             }
         }
@@ -153,54 +161,69 @@ impl Judge<'_> {
         }
     }
 
-    /// S3.
-    fn judge_range(&mut self, server: &ServerLife, mode: AllocatorMode, owner: &Owner, held: &Held, made_by: MadeBy) {
+    /// S3 for one address of a new Service.
+    fn judge_range(
+        &mut self,
+        server: &ServerLife,
+        mode: AllocatorMode,
+        id: LifeId,
+        index: usize,
+        made_by: MadeBy,
+    ) -> Option<Detail> {
+        let ip = self.lives.get(id)?.held.get(index)?.ip;
         let since = self.picture_since(server, mode, made_by.invoked);
-        let ready = match mode {
-            AllocatorMode::Bitmap => server.ranges.clone(),
-            AllocatorMode::DualWrite | AllocatorMode::IpAddress => self.cidrs.usable_at_some_time_since(since),
+        let can_grant = |range: &ServiceRange| (self.definitions.can_grant)(range, ip);
+        let as_asked = |range: &ServiceRange| !made_by.dynamic || (self.definitions.upper_band)(range).contains(ip);
+        let (flag, cidrs) = match mode {
+            AllocatorMode::Bitmap => (server.ranges.as_slice(), None),
+            AllocatorMode::DualWrite | AllocatorMode::IpAddress => (&[][..], Some(&self.cidrs)),
         };
-        let ip = held.ip;
-        let granting: Vec<ServiceRange> =
-            ready.iter().filter(|range| (self.definitions.can_grant)(range, ip)).copied().collect();
-        if granting.is_empty() {
-            let ready = ready.iter().map(ServiceRange::net).collect();
-            let detail = Detail::OutsideRanges { owner: owner.clone(), ip, ready };
-            self.violated(Rule::S3, held.revision, held.at, detail);
-            return;
+        let ready = || {
+            let cidrs = cidrs.into_iter().flat_map(|cidrs| cidrs.usable_at_some_time_since(since));
+            flag.iter().copied().chain(cidrs)
+        };
+        if ready().any(|range| can_grant(&range) && as_asked(&range)) {
+            return None;
         }
-        if !made_by.dynamic || granting.iter().any(|range| (self.definitions.upper_band)(range).contains(ip)) {
-            return;
+        let granting: Vec<ServiceRange> = ready().filter(can_grant).collect();
+        if granting.is_empty() {
+            let ready = ready().map(|range| range.net()).collect();
+            return Some(Detail::OutsideRanges { owner: self.owner(id)?, ip, ready });
         }
         self.met(Sometimes::LowerBandUsed);
         let view = (self.definitions.view)(mode);
         let room: Vec<_> =
             granting.iter().map(|range| (range.net(), self.occupancy.upper_room_since(*range, view))).collect();
         let had_room = |room_since: &Option<Micros>| room_since.is_some_and(|room_since| room_since < since);
-        if let Some((range, Some(room_since))) = room.first()
-            && room.iter().all(|(_, room_since)| had_room(room_since))
-        {
-            let detail = Detail::LowerBand { owner: owner.clone(), ip, range: *range, room_since: *room_since };
-            self.violated(Rule::S3, held.revision, held.at, detail);
+        match room.first() {
+            Some((range, Some(room_since))) if room.iter().all(|(_, room_since)| had_room(room_since)) => {
+                let owner = self.owner(id)?;
+                Some(Detail::LowerBand { owner, ip, range: *range, room_since: *room_since })
+            }
+            Some(_) | None => None,
         }
     }
 
-    /// S9.
-    fn judge_locks(&mut self, server: &ServerLife, owner: &Owner, held: &Held, made_by: MadeBy) {
-        let ip = held.ip;
-        let Some(range) = server.bitmap_range(ip).copied() else { return };
+    /// S9 for one address of a new Service.
+    fn judge_locks(&mut self, server: &ServerLife, id: LifeId, index: usize, made_by: MadeBy) -> Option<Detail> {
+        let held = self.lives.get(id)?.held.get(index)?;
+        let (ip, at, has_bit) = (held.ip, held.at, held.bit);
+        let ip_address = held.parent == Parent::ThisService;
+        if has_bit && ip_address {
+            return None;
+        }
+        let range = *server.bitmap_range(ip)?;
         // With another range in the key the bitmap gives nothing, and dual write goes on without it.
         let same_range = self.bitmaps.iter().any(|bitmap| bitmap.range == Some(range));
-        let undisturbed = self.servers.undisturbed(server, made_by.invoked, held.at);
+        let undisturbed = self.servers.undisturbed(server, made_by.invoked, at);
         // A full bitmap makes a dynamic allocation go on without it as well.
         let full = made_by.dynamic
             && self.occupancy.room_since(range, View::Bits).is_none_or(|room_since| room_since >= made_by.invoked);
-        let bit = held.bit || !same_range || full || !undisturbed;
-        let ip_address = held.parent == Parent::ThisService;
-        if !bit || !ip_address {
-            let detail = Detail::HalfDualWrite { owner: owner.clone(), ip, bit: held.bit, ip_address };
-            self.violated(Rule::S9, held.revision, held.at, detail);
+        let bit = has_bit || !same_range || full || !undisturbed;
+        if bit && ip_address {
+            return None;
         }
+        Some(Detail::HalfDualWrite { owner: self.owner(id)?, ip, bit: has_bit, ip_address })
     }
 
     fn refused(&mut self, operation: &Operation, service: &ServiceKey, wanted: &[IpAddr], refusal: Refusal, code: u16) {
@@ -322,7 +345,7 @@ impl Judge<'_> {
             return;
         }
         let Some(life) = self.lives.get(id) else { return };
-        if let Some(undecided) = self.undecided.remove(&life.key) {
+        if let Some(undecided) = self.undecided.remove(life.key.as_ref()) {
             self.decide(id, &undecided);
         }
     }
@@ -391,7 +414,7 @@ impl Judge<'_> {
     }
 
     fn server(&mut self, server: ServerId) -> &mut ServerStatistics {
-        self.statistics.servers.entry(server.to_string()).or_default()
+        &mut self.answers.entry(server).or_default().0
     }
 
     /// Fills in the Services of a draft.

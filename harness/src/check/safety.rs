@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use rustc_hash::FxHashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 /// How many addresses a violation about a bitmap names.
 const SAMPLE: usize = 8;
@@ -37,7 +38,7 @@ impl Judge<'_> {
         let holds = (self.definitions.holds)(&service);
         let StoredService { key, uid, service_type, ips, .. } = service;
         let id = self.lives.insert(Life {
-            key,
+            key: Rc::new(key),
             uid,
             service_type,
             ips: Vec::new(),
@@ -124,7 +125,7 @@ impl Judge<'_> {
         let address = self.addresses.entry(ip).or_default();
         let parent = match &address.ip_address {
             None => Parent::NoIpAddress,
-            Some(object) if object.parent.as_ref() == Some(&life.key) => Parent::ThisService,
+            Some(object) if object.parent.as_ref() == Some(life.key.as_ref()) => Parent::ThisService,
             Some(object) => Parent::Other(object.parent.clone()),
         };
         life.held.push(Held {
@@ -250,9 +251,9 @@ impl Judge<'_> {
             return;
         }
         let lives = address.owners.iter().filter_map(|id| self.lives.get(*id));
-        let owner = lives.into_iter().find(|life| object.parent.as_ref() == Some(&life.key));
+        let owner = lives.into_iter().find(|life| object.parent.as_ref() == Some(life.key.as_ref()));
         if let Some(life) = owner {
-            let (service, uid) = (life.key.clone(), life.uid.clone());
+            let (service, uid) = (life.key.as_ref().clone(), life.uid.clone());
             self.violated(Rule::S7, revision, at, Detail::LockGivenUp { lock: Lock::IpAddress, ip, service, uid });
         }
     }
@@ -280,7 +281,7 @@ impl Judge<'_> {
         let owner = given_up.and_then(|id| self.lives.get(id));
         let secured = owner.filter(|life| life.held.iter().any(|held| held.current && held.ip == ip && held.bit));
         if let Some(life) = secured {
-            let (service, uid) = (life.key.clone(), life.uid.clone());
+            let (service, uid) = (life.key.as_ref().clone(), life.uid.clone());
             self.violated(Rule::S7, revision, at, Detail::LockGivenUp { lock: Lock::Bit, ip, service, uid });
         }
         self.reconsider(ip, at);

@@ -6,6 +6,7 @@ use crate::history::{Micros, ServerId, Topology, TopologyEvent};
 use crate::net::ServiceRange;
 use crate::version::Minor;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 /// One process of one server, from start to its end.
 #[derive(Debug, Clone)]
@@ -57,7 +58,8 @@ impl ServerLife {
 /// Every server life and every fault so far.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
-    lives: Vec<ServerLife>,
+    /// Shared, so that a rule can hold on to one while it notes violations.
+    lives: Vec<Rc<ServerLife>>,
     /// Name, begin, end.
     faults: Vec<(String, Micros, Option<Micros>)>,
     pub quiet: bool,
@@ -71,7 +73,7 @@ impl Servers {
         match &topology.event {
             TopologyEvent::Started { server, spec, .. } => {
                 self.end(*server, at);
-                self.lives.push(ServerLife {
+                self.lives.push(Rc::new(ServerLife {
                     server: *server,
                     mode: (definitions.mode)(spec),
                     minor: spec.effective_minor(),
@@ -81,7 +83,7 @@ impl Servers {
                     gone: None,
                     pauses: Vec::new(),
                     start_judged: false,
-                });
+                }));
             }
             TopologyEvent::Ready { server } => {
                 if let Some(life) = self.current(*server) {
@@ -124,7 +126,7 @@ impl Servers {
     }
 
     fn current(&mut self, server: ServerId) -> Option<&mut ServerLife> {
-        self.lives.iter_mut().rev().find(|life| life.server == server && life.gone.is_none())
+        self.lives.iter_mut().rev().find(|life| life.server == server && life.gone.is_none()).map(Rc::make_mut)
     }
 
     fn end(&mut self, server: ServerId, at: Micros) {
@@ -134,16 +136,19 @@ impl Servers {
     }
 
     /// Every life, in order of start.
-    pub fn lives(&self) -> &[ServerLife] {
+    pub fn lives(&self) -> &[Rc<ServerLife>] {
         &self.lives
     }
 
-    pub fn lives_mut(&mut self) -> &mut [ServerLife] {
-        &mut self.lives
+    /// Notes that rule E5 is decided for a life.
+    pub fn start_is_judged(&mut self, index: usize) {
+        if let Some(life) = self.lives.get_mut(index) {
+            Rc::make_mut(life).start_judged = true;
+        }
     }
 
     /// The life that answered a call made at this time.
-    pub fn life_at(&self, server: ServerId, at: Micros) -> Option<&ServerLife> {
+    pub fn life_at(&self, server: ServerId, at: Micros) -> Option<&Rc<ServerLife>> {
         self.lives.iter().rev().find(|life| life.server == server && life.started <= at)
     }
 
@@ -194,6 +199,6 @@ impl Servers {
 
     /// The servers that work undisturbed, with since when.
     pub fn steady(&self) -> impl Iterator<Item = (&ServerLife, Micros)> {
-        self.lives.iter().filter_map(|life| Some((life, self.steady_since(life)?)))
+        self.lives.iter().filter_map(|life| Some((life.as_ref(), self.steady_since(life)?)))
     }
 }

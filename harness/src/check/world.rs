@@ -5,7 +5,9 @@ use crate::history::{Micros, RangeKey, ServiceKey, StoredServiceCidr};
 use crate::net::{ServiceRange, from_bits, to_bits};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 /// A Service from creation to deletion, by place and generation in [`Lives`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +60,7 @@ impl Held {
 /// A Service from creation to deletion.
 #[derive(Debug)]
 pub(super) struct Life {
-    pub key: ServiceKey,
+    pub key: Rc<ServiceKey>,
     pub uid: String,
     pub service_type: String,
     /// `spec.clusterIPs` as stored last.
@@ -81,13 +83,20 @@ impl Life {
     }
 }
 
+/// The lives that are still kept under one key. As a rule it is one.
+#[derive(Debug)]
+struct SameKey {
+    newest: LifeId,
+    /// Oldest first.
+    older: Vec<LifeId>,
+}
+
 /// Service lives by id; places are reused, so that memory follows what lives.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     slots: Vec<(u32, Option<Life>)>,
     free: Vec<u32>,
-    /// The lives that are still kept under a key, oldest first.
-    by_key: FxHashMap<ServiceKey, Vec<LifeId>>,
+    by_key: FxHashMap<Rc<ServiceKey>, SameKey>,
 }
 
 impl Lives {
@@ -100,7 +109,13 @@ impl Lives {
         let slot = &mut self.slots[index as usize];
         slot.1 = Some(life);
         let id = LifeId { index, generation: slot.0 };
-        self.by_key.entry(key).or_default().push(id);
+        match self.by_key.entry(key) {
+            Entry::Occupied(mut same) => {
+                let same = same.get_mut();
+                same.older.push(std::mem::replace(&mut same.newest, id));
+            }
+            Entry::Vacant(none) => drop(none.insert(SameKey { newest: id, older: Vec::new() })),
+        }
         id
     }
 
@@ -116,13 +131,14 @@ impl Lives {
 
     /// The live Service under a key.
     pub fn live(&self, key: &ServiceKey) -> Option<LifeId> {
-        let id = *self.by_key.get(key)?.last()?;
+        let id = self.by_key.get(key)?.newest;
         self.get(id).filter(|life| !life.gone).map(|_| id)
     }
 
     /// Every life still kept under a key, oldest first.
     pub fn of(&self, key: &ServiceKey) -> impl Iterator<Item = LifeId> + '_ {
-        self.by_key.get(key).into_iter().flatten().copied()
+        let same = self.by_key.get(key);
+        same.into_iter().flat_map(|same| same.older.iter().copied().chain([same.newest]))
     }
 
     /// Forgets a life that is over, unless a violation needs it.
@@ -132,11 +148,15 @@ impl Lives {
         }
         let slot = &mut self.slots[id.index as usize];
         if let Some(life) = &slot.1
-            && let Some(ids) = self.by_key.get_mut(&life.key)
+            && let Entry::Occupied(mut same) = self.by_key.entry(life.key.clone())
         {
-            ids.retain(|it| *it != id);
-            if ids.is_empty() {
-                self.by_key.remove(&life.key);
+            let (newest, older) = (same.get().newest, &mut same.get_mut().older);
+            if newest != id {
+                older.retain(|it| *it != id);
+            } else if let Some(before) = older.pop() {
+                same.get_mut().newest = before;
+            } else {
+                same.remove();
             }
         }
         *slot = (slot.0.wrapping_add(1), None);
@@ -265,13 +285,13 @@ impl Cidrs {
     }
 
     /// The ranges that could be granted from at some time since `from`.
-    pub fn usable_at_some_time_since(&self, from: Micros) -> Vec<ServiceRange> {
+    pub fn usable_at_some_time_since(&self, from: Micros) -> impl Iterator<Item = ServiceRange> {
         let now = self
             .now
             .values()
-            .filter(|it| it.usable_since.is_some() || it.usable_until.is_some_and(|until| until >= from));
-        let past = self.past.iter().filter(|(_, until)| *until >= from).map(|(range, _)| *range);
-        now.flat_map(|cidr| cidr.ranges.iter().copied()).chain(past).collect()
+            .filter(move |it| it.usable_since.is_some() || it.usable_until.is_some_and(|until| until >= from));
+        let past = self.past.iter().filter(move |(_, until)| *until >= from).map(|(range, _)| *range);
+        now.flat_map(|cidr| cidr.ranges.iter().copied()).chain(past)
     }
 
     /// The ranges that could be granted from without interruption since `from`.
