@@ -201,6 +201,8 @@ struct Judge<'a> {
     next_deadlines: Micros,
     drafts: Vec<Draft>,
     planted: Vec<i64>,
+    /// When changes of type took away the addresses of a Service.
+    given_up: FxHashMap<ServiceKey, Vec<(Micros, Micros)>>,
     broken: BTreeMap<Rule, u64>,
     pending: BTreeMap<Rule, u64>,
     sometimes: BTreeMap<Sometimes, u64>,
@@ -238,6 +240,7 @@ impl<'a> Judge<'a> {
             next_deadlines: Micros(0),
             drafts: Vec::new(),
             planted: Vec::new(),
+            given_up: FxHashMap::default(),
             broken: BTreeMap::new(),
             pending: BTreeMap::new(),
             sometimes: BTreeMap::new(),

@@ -186,6 +186,26 @@ impl Recording {
         self
     }
 
+    /// A change of type to ExternalName that took the last second.
+    pub fn type_changed(mut self, server: ServerId, name: &str, ok: bool) -> Self {
+        let returned = self.tick();
+        self.uids += 1;
+        let outcome = if ok {
+            Outcome::Ok { granted: Vec::new(), uid: format!("uid-{name}"), revision: self.revision }
+        } else {
+            Outcome::Refused { code: 409, reason: "Conflict".into(), message: "changed meanwhile".into() }
+        };
+        self.entries.push(Entry::Operation(Operation {
+            client: self.uids as u16,
+            server,
+            kind: OperationKind::ChangeType { service: key(name), service_type: "ExternalName".into() },
+            invoked: Micros(returned.0.saturating_sub(1_000_000)),
+            returned,
+            outcome,
+        }));
+        self
+    }
+
     pub fn ok(self, server: ServerId, name: &str, wanted: &[&str], granted: &str) -> Self {
         let (uid, revision) = (format!("uid-{name}"), self.revision);
         self.call(server, name, wanted, Outcome::Ok { granted: vec![ip(granted)], uid, revision })
@@ -494,6 +514,15 @@ fn locks() -> Vec<Case> {
         case("the IPAddress of a live Service is removed", &[Rule::S7], held(IpAddress).no_object("10.0.0.9")),
         case("the IPAddress of a live Service is passed on", &[Rule::S7], held(IpAddress).object("10.0.0.9", "other")),
         case("the bit of a live Service is cleared", &[Rule::S7], held(Bitmap).clear("10.0.0.9")),
+        case("the bit of a Service is cleared by the change of type that takes its address away", &[], {
+            held(Bitmap)
+                .clear("10.0.0.9")
+                .service_with("a", "uid-a", "ExternalName", &[], false)
+                .type_changed(A, "a", true)
+        }),
+        case("the bit of a Service is cleared by a change of type that was refused", &[Rule::S7], {
+            held(Bitmap).clear("10.0.0.9").type_changed(A, "a", false)
+        }),
         case("the IPAddress of a Service of the same name that is gone is removed", &[], {
             Recording::of(&[Bitmap, IpAddress])
                 .create(B, IpAddress, "a", "10.0.0.9")

@@ -21,6 +21,11 @@ impl Judge<'_> {
                 self.take_back(draft.rule);
                 continue;
             }
+            if self.given_up_by_its_service(&draft.detail, draft.at) {
+                self.take_back(draft.rule);
+                self.statistics.released_before_stored += 1;
+                continue;
+            }
             violations.extend(self.violation(draft));
         }
         violations.sort();

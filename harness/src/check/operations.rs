@@ -42,6 +42,7 @@ impl Judge<'_> {
 
     /// Judges a call whose effects the recorder has delivered.
     pub(super) fn settle(&mut self, operation: Operation) {
+        self.note_given_up(&operation);
         let OperationKind::CreateService { service, wanted } = &operation.kind else { return };
         let killed = self.servers.life_at(operation.server, operation.invoked).and_then(|life| life.gone);
         if killed.is_some_and(|gone| operation.invoked <= gone && gone <= operation.returned) {
@@ -103,6 +104,26 @@ impl Judge<'_> {
         if let Some(id) = found {
             self.join(id, made_by);
         }
+    }
+
+    /// A change of type that took the addresses of a Service away.
+    fn note_given_up(&mut self, operation: &Operation) {
+        let OperationKind::ChangeType { service, .. } = &operation.kind else { return };
+        match &operation.outcome {
+            Outcome::Ok { granted, .. } if granted.is_empty() => {
+                let until = Micros(operation.returned.0 + self.definitions.bounds.recorder_lag.0);
+                self.given_up.entry(service.clone()).or_default().push((operation.invoked, until));
+            }
+            Outcome::Ok { .. } | Outcome::Refused { .. } | Outcome::Unknown { .. } => {}
+        }
+    }
+
+    /// Whether a lock was given up by a change of type that was under way and took the address away as well. Real
+    /// servers (1.31 to 1.37) release first and store the Service second; the answer covers both.
+    pub(super) fn given_up_by_its_service(&self, detail: &DraftDetail, at: Micros) -> bool {
+        let DraftDetail::Ready(Detail::LockGivenUp { service, .. }) = detail else { return false };
+        let windows = self.given_up.get(service);
+        windows.is_some_and(|windows| windows.iter().any(|(invoked, until)| *invoked <= at && at <= *until))
     }
 
     fn made_by(&self, operation: &Operation) -> MadeBy {

@@ -98,6 +98,9 @@ pub struct Statistics {
     /// Dynamic creations under dual write that lost their address to another server, or to a release in progress,
     /// between the first and the second lock. Not a broken E6: the order of the two writes makes this possible.
     pub lost_between_locks: u64,
+    /// Locks that a change of type to ExternalName gave up a moment before the Service was stored without its address.
+    /// Not a broken S7: the answer of the call covers both. In between the address can be granted to somebody else.
+    pub released_before_stored: u64,
     /// How bitmap and Services differ at the end, by range.
     pub drift: BTreeMap<String, Drift>,
     /// How IPAddresses and Services differ at the end.
