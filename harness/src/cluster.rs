@@ -166,8 +166,10 @@ impl ControlPlane {
         let spec = self.slot(id)?.spec.clone();
         spec.validate()?;
         let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
-        let server =
-            Apiserver::start(id, &spec, &program, &self.layout, &self.pki, self.etcd.endpoint(), &self.journal).await?;
+        let endpoint = self.etcd.endpoint();
+        let started = Apiserver::start(id, &spec, &program, &self.layout, &self.pki, endpoint, &self.journal).await;
+        // Whatever went wrong, its process is gone with the error.
+        let server = started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))?;
         self.slot_mut(id)?.running = Some(server);
         self.journal.topology(TopologyEvent::Ready { server: id });
         Ok(())
@@ -193,13 +195,22 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Gives the place of a server that is down another specification; it is not started.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub fn respecify_server(&mut self, id: ServerId, spec: ServerSpec) -> Result<(), ClusterError> {
+        self.slot_mut(id)?.spec = spec;
+        Ok(())
+    }
+
     /// Stops a server and starts another specification in its place, on the same etcd.
     ///
     /// # Errors
     /// The new server does not get ready as planned.
     pub async fn replace_server(&mut self, id: ServerId, spec: ServerSpec) -> Result<(), ClusterError> {
         self.stop_server(id).await?;
-        self.slot_mut(id)?.spec = spec;
+        self.respecify_server(id, spec)?;
         self.start_server(id).await
     }
 
@@ -372,6 +383,34 @@ impl ControlPlane {
 
     fn take(&mut self, id: ServerId) -> Result<Apiserver, ClusterError> {
         self.slot_mut(id)?.running.take().ok_or(ClusterError::NotRunning { server: id })
+    }
+}
+
+impl ClusterError {
+    /// Whether a server ended by itself because its first repair pass failed: the post-start hook of the repair loops
+    /// gives up after a minute (`start-service-ip-repair-controllers`).
+    pub fn is_first_repair_pass_lost(&self) -> bool {
+        match self {
+            ClusterError::Process(ProcessError::Exited { log, .. }) => {
+                log.contains("unable to perform initial IP and Port allocation check")
+            }
+            ClusterError::Process(
+                ProcessError::CannotStart { .. } | ProcessError::NotReady { .. } | ProcessError::CannotWait { .. },
+            )
+            | ClusterError::NoBinary { .. }
+            | ClusterError::Spec(_)
+            | ClusterError::Pki(_)
+            | ClusterError::File(_)
+            | ClusterError::Client(_)
+            | ClusterError::Etcd(_)
+            | ClusterError::NoPort { .. }
+            | ClusterError::NotAsPlanned { .. }
+            | ClusterError::NoSuchServer { .. }
+            | ClusterError::NotRunning { .. }
+            | ClusterError::TooManyServers
+            | ClusterError::TwoControllerManagers
+            | ClusterError::Task { .. } => false,
+        }
     }
 }
 

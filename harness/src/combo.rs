@@ -6,7 +6,8 @@ use crate::server::{ServerSpec, SpecError};
 use crate::version::Minor;
 use serde::{Deserialize, Serialize};
 
-/// Two or three servers that share one etcd. The first is the old one, the last the new one; they start in this order.
+/// Servers that share one etcd. The first is the old one, the last the new one. Scenarios of skew run all of them side by
+/// side and start them in this order; scenarios of upgrades take their servers from each to the next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Combo {
     /// The servers in order.
@@ -124,6 +125,14 @@ pub fn upgrade_paths() -> Vec<Combo> {
     paths.map(Combo::new).to_vec()
 }
 
+/// The id of the combo that a user names with `--from` and `--to`, in the names of tests.
+pub const FROM_TO: &str = "from_to";
+
+/// Release defaults from 1.32 to 1.37, for one server that goes all the way and back.
+pub fn chain() -> Combo {
+    Combo::new((32..=37).map(release))
+}
+
 /// One specification on all servers, for scenarios about a version rather than a pair.
 fn uniform() -> Vec<Combo> {
     vec![Combo::new([release(34), release(34)])]
@@ -132,7 +141,7 @@ fn uniform() -> Vec<Combo> {
 /// Every combo with a name.
 pub fn all() -> Vec<Combo> {
     let mut combos = gate_matrix();
-    for combo in upgrade_paths().into_iter().chain(uniform()) {
+    for combo in upgrade_paths().into_iter().chain(uniform()).chain([chain()]) {
         if !combos.contains(&combo) {
             combos.push(combo);
         }

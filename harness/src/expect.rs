@@ -31,11 +31,17 @@ pub enum Scenario {
     UntouchedServices,
     /// `upgrade::the_default_range_can_be_replaced`.
     ReplacedRange,
+    /// `upgrade::switching_the_allocator_keeps_every_address`.
+    Switching,
+    /// `upgrade::a_chain_of_minors_and_back_keeps_every_address`.
+    Chain,
+    /// `upgrade::a_crash_in_the_middle_of_creates_loses_nothing`.
+    Crash,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 10] = [
+    pub const ALL: [Scenario; 13] = [
         Scenario::SameStaticIp,
         Scenario::DynamicPressure,
         Scenario::Propagation,
@@ -46,6 +52,9 @@ impl Scenario {
         Scenario::BitmapAfterDowngrade,
         Scenario::UntouchedServices,
         Scenario::ReplacedRange,
+        Scenario::Switching,
+        Scenario::Chain,
+        Scenario::Crash,
     ];
 
     /// Suite (test module) and test function.
@@ -61,6 +70,9 @@ impl Scenario {
             Scenario::BitmapAfterDowngrade => ("upgrade", "a_downgrade_finds_a_bitmap_that_is_true"),
             Scenario::UntouchedServices => ("upgrade", "services_that_nobody_touches_get_their_ip_addresses"),
             Scenario::ReplacedRange => ("upgrade", "the_default_range_can_be_replaced"),
+            Scenario::Switching => ("upgrade", "switching_the_allocator_keeps_every_address"),
+            Scenario::Chain => ("upgrade", "a_chain_of_minors_and_back_keeps_every_address"),
+            Scenario::Crash => ("upgrade", "a_crash_in_the_middle_of_creates_loses_nothing"),
         }
     }
 
@@ -69,7 +81,8 @@ impl Scenario {
     pub fn typical_seconds(self) -> u32 {
         match self {
             Scenario::Propagation => 190,
-            Scenario::RollingUpgrade => 40,
+            Scenario::Chain | Scenario::Crash => 90,
+            Scenario::RollingUpgrade | Scenario::Switching => 60,
             Scenario::BitmapAfterDowngrade | Scenario::ReplacedRange | Scenario::UntouchedServices => 20,
             Scenario::SameStaticIp
             | Scenario::DynamicPressure
@@ -82,7 +95,7 @@ impl Scenario {
     /// Whether kube-controller-manager runs in it.
     pub fn needs_controller_manager(self) -> bool {
         match self {
-            Scenario::RollingUpgrade | Scenario::ReplacedRange => true,
+            Scenario::RollingUpgrade | Scenario::ReplacedRange | Scenario::Switching | Scenario::Chain => true,
             Scenario::SameStaticIp
             | Scenario::DynamicPressure
             | Scenario::Propagation
@@ -90,7 +103,8 @@ impl Scenario {
             | Scenario::PlantedDuplicate
             | Scenario::HalfWay
             | Scenario::BitmapAfterDowngrade
-            | Scenario::UntouchedServices => false,
+            | Scenario::UntouchedServices
+            | Scenario::Crash => false,
         }
     }
 
@@ -119,6 +133,8 @@ pub enum Hazard {
     StaleBitmapAfterDowngrade,
     /// Under dual write every dynamic address comes from the range of the flag, also when its ServiceCIDR is going.
     DefaultRangePinnedByDualWrite,
+    /// A starting server loses the race of its first repair pass against live traffic, and exits after a minute.
+    FirstRepairPassLost,
 }
 
 /// What is known about a hazard.
@@ -134,13 +150,14 @@ pub struct HazardFacts {
 
 impl Hazard {
     /// Every hazard.
-    pub const ALL: [Hazard; 6] = [
+    pub const ALL: [Hazard; 7] = [
         Hazard::NoSharedLock,
         Hazard::StaleBit,
         Hazard::OrphanIpAddress,
         Hazard::DualWriteFallback,
         Hazard::StaleBitmapAfterDowngrade,
         Hazard::DefaultRangePinnedByDualWrite,
+        Hazard::FirstRepairPassLost,
     ];
 
     /// What is known about it.
@@ -190,6 +207,14 @@ impl Hazard {
                            with `the provided network does not match the current range` and burns a bit. Replace the \
                            default range on 1.34 or later, or with DisableAllocatorDualWrite=true.",
             },
+            Hazard::FirstRepairPassLost => HazardFacts {
+                id: "first-repair-pass-lost",
+                upstream: "kubernetes/kubernetes issues 130377 (bitmap), 141220; k0s issue 8246 (IPAddress)",
+                sentence: "An apiserver that starts while Services come and go on another one can lose a race in its \
+                           first repair pass (`already exists` for an IPAddress, `the provided resource version does \
+                           not match` for the bitmap). It gives up, stays unready and exits after 60 s; its next start \
+                           may succeed. Expect restarts in a rolling upgrade of a busy cluster, and give probes time.",
+            },
         }
     }
 }
@@ -203,6 +228,7 @@ impl Hazard {
             Hazard::StaleBit | Hazard::OrphanIpAddress => &[],
             // A create fails although addresses are free.
             Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => &[Rule::E6],
+            Hazard::FirstRepairPassLost => &[Rule::E5],
         }
     }
 }
@@ -273,10 +299,16 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
         }
         // The planted duplicate itself is checked by name, so that it cannot excuse another one.
         Scenario::Propagation | Scenario::PlantedDuplicate | Scenario::UntouchedServices => Expectation::holds(),
+        Scenario::Crash => Expectation::holds().or_possibly([Hazard::FirstRepairPassLost]),
         // Few Services in a wide range: what the stale bitmap and the missing lock do is possible, but rare.
         Scenario::RollingUpgrade => Expectation::holds()
             .or_possibly(when(Hazard::StaleBitmapAfterDowngrade, bitmap_goes_stale(&modes)))
-            .or_possibly(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?)),
+            .or_possibly(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?))
+            .or_possibly([Hazard::FirstRepairPassLost]),
+        // One server at a time: only the bitmap can be stale.
+        Scenario::Switching | Scenario::Chain => {
+            Expectation::holds().or_possibly(when(Hazard::StaleBitmapAfterDowngrade, misses_changes(&modes)))
+        }
         Scenario::BitmapAfterDowngrade => {
             Expectation::hazards(when(Hazard::StaleBitmapAfterDowngrade, bitmap_goes_stale(&modes)))
         }
@@ -301,6 +333,11 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
 /// it, and the old one has no repair loop that rebuilds it (only bitmap servers have).
 fn bitmap_goes_stale(modes: &[AllocatorMode]) -> bool {
     modes.first() == Some(&AllocatorMode::DualWrite) && modes.last() == Some(&AllocatorMode::IpAddress)
+}
+
+/// Whether a server that reads the bitmap may start after one that did not write it.
+fn misses_changes(modes: &[AllocatorMode]) -> bool {
+    modes.contains(&AllocatorMode::DualWrite) && modes.contains(&AllocatorMode::IpAddress)
 }
 
 #[cfg(test)]

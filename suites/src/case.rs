@@ -190,11 +190,17 @@ struct Setup {
 impl Setup {
     fn load(scenario: Scenario, combo_id: &str, ranges: &[&str]) -> anyhow::Result<Setup> {
         let (suite, name) = scenario.path();
-        let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo_id.into() };
         let plan = match std::env::var_os(RUN_DIR_VARIABLE) {
             Some(run) => Some((PathBuf::from(&run), read_plan(Path::new(&run))?)),
             None => None,
         };
+        let named = plan.as_ref().and_then(|(_, plan)| plan.from_to.clone());
+        let combo_id = match (combo_id, &named) {
+            (combo::FROM_TO, Some(named)) => named,
+            (combo::FROM_TO, None) => anyhow::bail!("this case runs the combo of cargo xtask e2e --from V --to V"),
+            (id, _) => id,
+        };
+        let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo_id.into() };
         let planned = plan.as_ref().and_then(|(_, plan)| plan.combos.get(combo_id).cloned());
         let mut combo = planned.or_else(|| combo::find(combo_id)).with_context(|| format!("no combo {combo_id}"))?;
         let ranges: Vec<IpNet> = ranges.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;

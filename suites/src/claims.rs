@@ -5,6 +5,7 @@ use harness::etcd::Etcd;
 use harness::history::{RangeKey, ServiceKey, StoredRange, StoredService};
 use harness::net::ServiceRange;
 use harness::stored::{Stored, StoredKey, decode, keys, parse_key};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// The claims on one address.
@@ -63,6 +64,49 @@ pub async fn default_cidr_exists(etcd: &Etcd) -> anyhow::Result<bool> {
         Stored::ServiceCidr(cidr) => !cidr.deleting,
         Stored::Service(_) | Stored::IpAddress(_) | Stored::Range(_) => false,
     })
+}
+
+/// What Services and locks lack of each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Addresses of Services without an IPAddress of theirs.
+    pub without_ip_address: Vec<IpAddr>,
+    /// Addresses of Services that the bitmap could hold, without a bit.
+    pub without_bit: Vec<IpAddr>,
+    /// IPAddresses of the allocator whose Service does not exist.
+    pub orphans: Vec<IpAddr>,
+}
+
+/// Compares Services, IPAddresses and the first bitmap as etcd has them now.
+///
+/// # Errors
+/// etcd does not answer, or a value does not decode.
+pub async fn missing_locks(etcd: &Etcd) -> anyhow::Result<Missing> {
+    let services = stored_services(etcd).await?;
+    let mut parents = BTreeMap::new();
+    for kv in etcd.list(keys::IP_ADDRESSES).await?.kvs {
+        if let Some(key) = parse_key(&kv.key)?
+            && let Stored::IpAddress(object) = decode(&key, &kv.value)?
+            && object.managed
+        {
+            parents.insert(object.ip, object.parent);
+        }
+    }
+    let bitmap = primary_bitmap(etcd).await?;
+    let mut missing = Missing::default();
+    for service in &services {
+        for ip in &service.ips {
+            if parents.get(ip) != Some(&Some(service.key.clone())) {
+                missing.without_ip_address.push(*ip);
+            }
+            if bitmap.as_ref().is_some_and(|bitmap| bitmap.range().can_grant(*ip) && !bitmap.contains(*ip)) {
+                missing.without_bit.push(*ip);
+            }
+        }
+    }
+    let alive = |parent: &Option<ServiceKey>| services.iter().any(|service| Some(&service.key) == parent.as_ref());
+    missing.orphans.extend(parents.iter().filter(|(_, parent)| !alive(parent)).map(|(ip, _)| *ip));
+    Ok(missing)
 }
 
 /// Every Service as etcd has it now.

@@ -3,9 +3,11 @@
 use crate::case::Case;
 use anyhow::Context;
 use harness::binaries::{KubeComponent, default_version};
+use harness::expect::Hazard;
 use harness::history::{Operation, OperationKind, Outcome, ServerId};
 use harness::journal::Journal;
 use harness::net::{ServiceRange, from_bits, to_bits};
+use harness::record::Observed;
 use harness::traffic::Client;
 use harness::version::Minor;
 use harness::wait::{self, NotYet};
@@ -17,12 +19,15 @@ use std::time::Duration;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock, watch};
 use tokio::task::JoinHandle;
 
-/// Between two calls of one client: the restarting server needs the processors more.
-const PACE: Duration = Duration::from_millis(40);
+/// Between two calls of one client. Two clients make 20 calls a second, the churn up to which SIG Scalability's service
+/// level objectives hold.
+const PACE: Duration = Duration::from_millis(100);
 /// Calls that must have returned through all servers between two steps.
 const CALLS_PER_STEP: u64 = 12;
 /// How long that may take.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Starts of one server before a path counts as impassable.
+const STARTS: usize = 5;
 /// Services a client keeps alive; beyond it the oldest is deleted.
 const ALIVE: usize = 12;
 
@@ -182,6 +187,27 @@ async fn next_call(
         alive.push_back(name);
     }
     operation
+}
+
+/// Starts a server that is down. One whose first repair pass loses against the traffic exits by itself; it is started
+/// again, as the kubelet would, and every such exit is counted as the hazard it is.
+///
+/// # Errors
+/// It does not start for another reason, or loses every time.
+pub async fn start_server_under_traffic(
+    case: &mut Case,
+    server: ServerId,
+    observed: &mut Observed,
+) -> anyhow::Result<()> {
+    for _ in 0..STARTS {
+        match case.plane.start_server(server).await {
+            Err(error) if error.is_first_repair_pass_lost() => {
+                *observed.hazards.entry(Hazard::FirstRepairPassLost).or_default() += 1;
+            }
+            result => return Ok(result?),
+        }
+    }
+    anyhow::bail!("{server} lost its first repair pass {STARTS} times in a row")
 }
 
 /// Stops kube-controller-manager: its apiserver is about to be replaced, and it must never be newer than any apiserver.

@@ -1,7 +1,9 @@
 //! The whole command surface.
 
+use crate::fetch::Version;
 use clap::{Parser, Subcommand, ValueEnum};
 use harness::gates::GateSet;
+use harness::version::Minor;
 use std::path::PathBuf;
 
 /// Tests whether Kubernetes' Multiple Service CIDRs stay safe on control planes of mixed versions and feature gates.
@@ -39,6 +41,27 @@ pub struct E2eArgs {
     /// Only combos in which some server runs with all these values; given twice, two servers must meet the two lists
     #[arg(long = "gates", value_name = "GATE=BOOL,...")]
     pub gates: Vec<GateSet>,
+    /// The path from this version (v1.33.13, or 1.33) ...
+    #[arg(long, value_name = "VERSION", requires = "to")]
+    pub from: Option<Version>,
+    /// ... to this one, judged like the named paths
+    #[arg(long, value_name = "VERSION", requires = "from")]
+    pub to: Option<Version>,
+    /// Feature gates of the first
+    #[arg(long, value_name = "GATE=BOOL,...", requires = "from")]
+    pub from_gates: Option<GateSet>,
+    /// Feature gates of the second
+    #[arg(long, value_name = "GATE=BOOL,...", requires = "to")]
+    pub to_gates: Option<GateSet>,
+    /// The minor that the first emulates
+    #[arg(long, value_name = "MINOR", requires = "from")]
+    pub from_emulated: Option<Minor>,
+    /// The minor that the second emulates
+    #[arg(long, value_name = "MINOR", requires = "to")]
+    pub to_emulated: Option<Minor>,
+    /// Take a path of more than one minor, which Kubernetes does not support
+    #[arg(long, requires = "from")]
+    pub allow_unsupported_skew: bool,
     /// How the servers run
     #[arg(long, value_enum, default_value_t = Provider::Local)]
     pub provider: Provider,

@@ -2,18 +2,22 @@
 
 use crate::cli::{E2eArgs, Provider};
 use crate::exit::{Ended, PlanError};
+use crate::fetch::Version;
 use crate::progress::Terminal;
 use crate::schedule::{self, OUTPUT_FILE};
 use crate::select::{self, Listed, Wishes};
 use anyhow::Context;
 use comfy_table::{Table, presets};
-use harness::binaries::{self, Sources, Wanted};
+use harness::binaries::{self, KubeComponent, Sources, Wanted};
 use harness::cluster::Binaries;
 use harness::combo::Combo;
 use harness::expect::expectation;
 use harness::files::write_atomically;
+use harness::gates::{Gate, GateSet};
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
 use harness::report::{self, CaseSummary, Summary, junit, markdown};
+use harness::server::ServerSpec;
+use harness::version::Minor;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,9 +34,15 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     match args.provider {
         Provider::Local => {}
     }
+    let from_to = from_to(&args)?;
     let binary = build_test_binary()?;
-    let listed = select::parse_list(&list_tests(&binary)?)?;
-    let wishes = Wishes { suites: &args.suites, combos: &args.combos, gates: &args.gates };
+    let listed = select::parse_list(&list_tests(&binary)?, from_to.as_ref())?;
+    // A path that a user names is one of upgrades.
+    let suites = match (&from_to, args.suites.is_empty()) {
+        (Some(_), true) => vec!["upgrade".to_string()],
+        (Some(_) | None, _) => args.suites.clone(),
+    };
+    let wishes = Wishes { suites: &suites, combos: &args.combos, gates: &args.gates };
     let (cases, combos) = select::select(listed, &wishes)?;
     for (id, combo) in &combos {
         combo.modes().map_err(|error| PlanError(format!("combo {id} is impossible: {error}")))?;
@@ -54,6 +64,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
         binaries: Binaries::from(&obtained),
         keep: args.keep,
         combos,
+        from_to: from_to.and_then(|combo| combo.id().ok()),
         cases: cases.iter().map(|case| case.id.clone()).collect(),
     };
     if plan.cases.iter().any(|id| CaseRecord::read(&id.dir(&out)).is_some()) {
@@ -77,6 +88,35 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     write_reports(&summary, &plan, &out)?;
     print_result(&summary, &plan, &out);
     Ok(ended(&summary, args.fail_on_hazard))
+}
+
+/// The combo of `--from` and `--to`.
+fn from_to(args: &E2eArgs) -> anyhow::Result<Option<Combo>> {
+    let (Some(from), Some(to)) = (args.from, args.to) else { return Ok(None) };
+    let server = |version: Version, gates: &Option<GateSet>, emulated: Option<Minor>| -> anyhow::Result<ServerSpec> {
+        let mut spec = ServerSpec::new(version.of(KubeComponent::Apiserver)?);
+        spec.gates = gates.clone().unwrap_or_default();
+        spec.emulated = emulated;
+        // Before 1.33 the allocator needs an API that is off by default; nobody would want the gate without it.
+        let wants_allocator = spec.gates.get(Gate::MultiCidrServiceAllocator) == Some(true);
+        Ok(if wants_allocator && spec.version.minor < Minor(33) { spec.with_beta_api() } else { spec })
+    };
+    let old = server(from, &args.from_gates, args.from_emulated)?;
+    let new = server(to, &args.to_gates, args.to_emulated)?;
+    let (low, high) = (old.version.minor.0.min(new.version.minor.0), old.version.minor.0.max(new.version.minor.0));
+    if high - low > 1 && !args.allow_unsupported_skew {
+        let why = format!(
+            "{} beside {} is {} minors apart; apiservers of a cluster may be one apart (version skew policy). \
+             --allow-unsupported-skew runs it all the same",
+            old.version,
+            new.version,
+            high - low
+        );
+        return Err(PlanError(why).into());
+    }
+    let combo = Combo::new([old, new]);
+    combo.modes().map_err(|error| PlanError(error.to_string()))?;
+    Ok(Some(combo))
 }
 
 fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {

@@ -45,7 +45,11 @@ impl FromStr for Version {
 }
 
 impl Version {
-    fn of(self, component: KubeComponent) -> Result<KubeVersion, BinaryError> {
+    /// The exact version for a component.
+    ///
+    /// # Errors
+    /// A minor skewlab does not know.
+    pub fn of(self, component: KubeComponent) -> Result<KubeVersion, BinaryError> {
         match self {
             Version::Exact(version) => Ok(version),
             Version::Default(minor) => {

@@ -15,32 +15,41 @@ pub struct Listed {
     pub id: CaseId,
     /// Its row in the expectation table.
     pub scenario: Scenario,
+    /// Its servers.
+    pub combo: Combo,
     /// The test's name, `skew::x::case_1_combo`.
     pub test: String,
 }
 
 /// Reads `--list --format terse` of the test binary.
 ///
+/// The cases of `from_to` belong to the combo that the user names; without one they are left out.
+///
 /// # Errors
 /// A test that is not a scenario with a combo of the table: it would run without an expectation.
-pub fn parse_list(list: &str) -> anyhow::Result<Vec<Listed>> {
+pub fn parse_list(list: &str, from_to: Option<&Combo>) -> anyhow::Result<Vec<Listed>> {
     let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let named = format!("_{}", combo::FROM_TO);
+    let names = names.filter(|test| from_to.is_some() == test.ends_with(&named));
     let cases = names.map(|test| {
-        parse_test(test).ok_or_else(|| {
+        parse_test(test, from_to).ok_or_else(|| {
             anyhow::anyhow!("the test `{test}` has no scenario in harness::expect or no combo in harness::combo")
         })
     });
     cases.collect()
 }
 
-fn parse_test(test: &str) -> Option<Listed> {
+fn parse_test(test: &str, from_to: Option<&Combo>) -> Option<Listed> {
     let mut parts = test.split("::");
     let (suite, name, case) = (parts.next()?, parts.next()?, parts.next()?);
     let (_, combo) = case.strip_prefix("case_")?.split_once('_')?;
-    combo::find(combo)?;
     let scenario = Scenario::find(suite, name)?;
-    let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo.into() };
-    Some(Listed { id, scenario, test: test.into() })
+    let combo = match from_to {
+        Some(combo) => combo.clone(),
+        None => combo::find(combo)?,
+    };
+    let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo.id().ok()? };
+    Some(Listed { id, scenario, combo, test: test.into() })
 }
 
 /// The suites of a run that names none: the v1.33 gate matrix. Upgrade paths need the binaries of seven minors and are
@@ -70,8 +79,7 @@ pub fn select(listed: Vec<Listed>, wishes: &Wishes<'_>) -> Result<(Vec<Listed>, 
     let default_suites = DEFAULT_SUITES.map(String::from);
     let wanted_suites = if wishes.suites.is_empty() { &default_suites[..] } else { wishes.suites };
     let listed: Vec<Listed> = listed.into_iter().filter(|case| wanted_suites.contains(&case.id.suite)).collect();
-    let all: BTreeMap<String, Combo> =
-        listed.iter().filter_map(|case| Some((case.id.combo.clone(), combo::find(&case.id.combo)?))).collect();
+    let all: BTreeMap<String, Combo> = listed.iter().map(|case| (case.id.combo.clone(), case.combo.clone())).collect();
     let mut patterns = Vec::new();
     for text in wishes.combos {
         let pattern = Pattern::new(text).map_err(|error| PlanError(format!("`{text}` is not a pattern: {error}")))?;
@@ -121,7 +129,7 @@ mod tests {
         let combos: Vec<String> = combos.iter().map(ToString::to_string).collect();
         let gates: Vec<GateSet> = gates.iter().map(|text| text.parse().unwrap()).collect();
         let wishes = Wishes { suites: &suites, combos: &combos, gates: &gates };
-        let selected = select(parse_list(LIST).unwrap(), &wishes).map_err(|error| error.to_string())?;
+        let selected = select(parse_list(LIST, None).unwrap(), &wishes).map_err(|error| error.to_string())?;
         Ok(selected.0.into_iter().map(|case| case.id.to_string()).collect())
     }
 
@@ -154,9 +162,21 @@ mod tests {
     }
 
     #[test]
+    fn the_cases_of_from_to_run_the_combo_a_user_names_and_only_then() {
+        let list = format!("{LIST}upgrade::the_same_static_ip_is_granted_once_half_way::case_17_from_to: test\n");
+        assert_eq!(parse_list(&list, None).unwrap().len(), 3);
+        let named = Combo::new([combo::release(34), combo::release(36)]);
+        let cases = parse_list(&list, Some(&named)).unwrap();
+        assert_eq!(
+            cases.iter().map(|case| case.id.combo.as_str()).collect::<Vec<_>>(),
+            ["v1_34_ip_address__v1_36_ip_address"]
+        );
+    }
+
+    #[test]
     fn a_test_without_a_row_in_the_tables_is_an_error() {
-        assert!(parse_list("skew::new_one::case_1_v1_33_bitmap__v1_33_bitmap: test\n").is_err());
-        assert!(parse_list("skew::same_static_ip_is_granted_once::case_1_unknown: test\n").is_err());
-        assert_eq!(parse_list("3 tests, 0 benchmarks\n").unwrap(), []);
+        assert!(parse_list("skew::new_one::case_1_v1_33_bitmap__v1_33_bitmap: test\n", None).is_err());
+        assert!(parse_list("skew::same_static_ip_is_granted_once::case_1_unknown: test\n", None).is_err());
+        assert_eq!(parse_list("3 tests, 0 benchmarks\n", None).unwrap(), []);
     }
 }

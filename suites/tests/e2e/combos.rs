@@ -36,4 +36,5 @@ pub fn gate_matrix(#[case] combo: &str) {}
 #[case::v1_34_ip_address__v1_34_as_1_33_bitmap("v1_34_ip_address__v1_34_as_1_33_bitmap")]
 #[case::v1_36_ip_address__v1_36_as_1_33_bitmap("v1_36_ip_address__v1_36_as_1_33_bitmap")]
 #[case::v1_36_ip_address__v1_37_as_1_34_ip_address("v1_36_ip_address__v1_37_as_1_34_ip_address")]
+#[case::from_to("from_to")]
 pub fn upgrade_paths(#[case] combo: &str) {}

@@ -5,10 +5,12 @@ use anyhow::Context;
 use harness::bitmap::AllocationBitmap;
 use harness::check::Sometimes;
 use harness::expect::{Hazard, Scenario};
+use harness::gates::AllocatorMode;
 use harness::history::{Operation, Outcome, ServerId, TopologyEvent};
 use harness::net::ServiceRange;
 use harness::record::Observed;
 use harness::refusal::Refusal;
+use harness::server::ServerSpec;
 use harness::wait::{self, NotYet};
 use rstest::rstest;
 use rstest_reuse::apply;
@@ -16,15 +18,21 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use suites::case::{self, Case};
-use suites::claims::{claim_of, default_cidr_exists, primary_bitmap};
+use suites::claims::{claim_of, default_cidr_exists, missing_locks, primary_bitmap};
 use suites::observe::{count_refusals, granted, refusals_text, require_only};
 use suites::ranges;
-use suites::rolling::{Traffic, start_controller_manager, stop_controller_manager};
+use suites::rolling::{Traffic, start_controller_manager, start_server_under_traffic, stop_controller_manager};
 
 /// Servers of a rolling upgrade.
 const ROLLING_SERVERS: usize = 2;
 /// Services that no traffic touches; their addresses must outlive every step.
 const ANCHORS: usize = 6;
+/// A lock that repair makes is there within seconds, the first bitmap pass included.
+const LOCKS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Times a server is killed.
+const CRASHES: usize = 4;
+/// An IPAddress without a Service is removed when it is 60 s old (`gracePeriod` of RepairIPAddress).
+const ORPHANS_TIMEOUT: Duration = Duration::from_secs(80);
 /// Addresses raced for half way through an upgrade.
 const HALF_WAY_ADDRESSES: usize = 60;
 /// At least so many must really have been asked for at the same time.
@@ -48,54 +56,91 @@ const REPLACED_CREATES: usize = 5;
 #[tokio::test]
 async fn a_rolling_upgrade_downgrade_upgrade_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
     case::run_old_first(Scenario::RollingUpgrade, combo, &[], ROLLING_SERVERS, async |case: &mut Case| {
-        let begin = Instant::now();
         let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
-        let mut observed = Observed::default();
-        start_controller_manager(case).await?;
-        let mut anchors = Vec::new();
-        let mut client = case.client(ServerId(0))?;
-        for index in 0..ANCHORS {
-            let operation = client.create(&format!("anchor-{index}"), &[]).await;
-            anchors.push((format!("anchor-{index}"), granted(&operation).to_vec()));
-        }
-        let mut traffic = Traffic::start(case)?;
-        let servers: Vec<ServerId> = case.plane.server_ids();
-        let mut steps = 0;
-        for target in [&new, &old, &new] {
-            for server in &servers {
-                // The controller manager must never be newer than the oldest apiserver, also not for a moment.
-                stop_controller_manager(case).await?;
-                traffic.leave(*server);
-                case.plane.replace_server(*server, target.clone()).await?;
-                traffic.join(*server, case.plane.client(*server)?);
-                start_controller_manager(case).await?;
-                traffic.run_for_a_while().await?;
-                steps += 1;
-                let quiet = traffic.quiet().await;
-                case.journal.topology(TopologyEvent::QuietBegin);
-                check_step(case, steps, &anchors, &mut observed).await?;
-                case.journal.topology(TopologyEvent::QuietEnd);
-                drop(quiet);
-            }
-        }
-        let operations = traffic.stop().await?;
-        // A call that was cut off by a restart is resolved by the recording; other open outcomes would be too.
-        let finished: Vec<Operation> =
-            operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
-        let cut_off = operations.len() - finished.len();
-        let refusals = count_refusals(&finished, &mut observed);
-        let stale = refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
-        observed.hazards.insert(Hazard::StaleBitmapAfterDowngrade, stale);
-        require_only(&[Refusal::DynamicTaken, Refusal::NotReady], &refusals, &mut observed);
-        observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
-        observed.summary = format!(
-            "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
-            operations.len(),
-            refusals_text(&refusals)
-        );
-        Ok(observed)
+        roll(case, &[new.clone(), old, new]).await
     })
     .await
+}
+
+/// One server that is switched on, off and on, and then off and on again: upstream stops at off, on, off.
+#[rstest]
+#[case::v1_33_bitmap__v1_33_dual_write("v1_33_bitmap__v1_33_dual_write")]
+#[case::v1_33_bitmap__v1_33_ip_address("v1_33_bitmap__v1_33_ip_address")]
+#[case::v1_33_dual_write__v1_33_ip_address("v1_33_dual_write__v1_33_ip_address")]
+#[case::v1_32_bitmap__v1_32_dual_write("v1_32_bitmap__v1_32_dual_write")]
+#[case::v1_34_ip_address__v1_34_as_1_33_bitmap("v1_34_ip_address__v1_34_as_1_33_bitmap")]
+#[tokio::test]
+async fn switching_the_allocator_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::Switching, combo, &[], 1, async |case: &mut Case| {
+        let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
+        roll(case, &[new.clone(), old.clone(), new.clone(), old, new]).await
+    })
+    .await
+}
+
+#[rstest]
+#[case::v1_32_bitmap__v1_33_dual_write__v1_34_ip_address__v1_35_ip_address__v1_36_ip_address__v1_37_ip_address(
+    "v1_32_bitmap__v1_33_dual_write__v1_34_ip_address__v1_35_ip_address__v1_36_ip_address__v1_37_ip_address"
+)]
+#[tokio::test]
+async fn a_chain_of_minors_and_back_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::Chain, combo, &[], 1, async |case: &mut Case| {
+        let up = case.combo.servers.clone();
+        let there_and_back: Vec<ServerSpec> = up[1..].iter().chain(up.iter().rev().skip(1)).cloned().collect();
+        roll(case, &there_and_back).await
+    })
+    .await
+}
+
+/// Takes every server to each of the targets in turn, one at a time, under traffic.
+async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Observed> {
+    let begin = Instant::now();
+    let mut observed = Observed::default();
+    start_controller_manager(case).await?;
+    let mut anchors = Vec::new();
+    let mut client = case.client(ServerId(0))?;
+    for index in 0..ANCHORS {
+        let operation = client.create(&format!("anchor-{index}"), &[]).await;
+        anchors.push((format!("anchor-{index}"), granted(&operation).to_vec()));
+    }
+    let mut traffic = Traffic::start(case)?;
+    let servers: Vec<ServerId> = case.plane.server_ids();
+    let mut steps = 0;
+    for target in targets {
+        for server in &servers {
+            // The controller manager must never be newer than the oldest apiserver, also not for a moment.
+            stop_controller_manager(case).await?;
+            traffic.leave(*server);
+            case.plane.stop_server(*server).await?;
+            case.plane.respecify_server(*server, target.clone())?;
+            start_server_under_traffic(case, *server, &mut observed).await?;
+            traffic.join(*server, case.plane.client(*server)?);
+            start_controller_manager(case).await?;
+            traffic.run_for_a_while().await?;
+            steps += 1;
+            let quiet = traffic.quiet().await;
+            case.journal.topology(TopologyEvent::QuietBegin);
+            check_step(case, steps, &anchors, &mut observed).await?;
+            case.journal.topology(TopologyEvent::QuietEnd);
+            drop(quiet);
+        }
+    }
+    let operations = traffic.stop().await?;
+    // A call that was cut off by a restart is resolved by the recording.
+    let finished: Vec<Operation> =
+        operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
+    let cut_off = operations.len() - finished.len();
+    let refusals = count_refusals(&finished, &mut observed);
+    *observed.hazards.entry(Hazard::StaleBitmapAfterDowngrade).or_default() +=
+        refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
+    require_only(&[Refusal::DynamicTaken], &refusals, &mut observed);
+    observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
+    observed.summary = format!(
+        "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
+        operations.len(),
+        refusals_text(&refusals)
+    );
+    Ok(observed)
 }
 
 /// After a step: the anchors have their addresses, every server creates and deletes, the defaults are intact.
@@ -122,6 +167,7 @@ async fn check_step(
     if case.plane.server_ids().iter().any(makes_objects) && !default_cidr_exists(&case.plane.etcd()?).await? {
         observed.wrong.push(format!("step {step}: the default ServiceCIDR is missing or being deleted"));
     }
+    await_locks(case, step, observed).await?;
     for mut client in case.clients()? {
         let name = format!("probe-{step}-{}", client.server());
         let created = client.create(&name, &[]).await;
@@ -151,6 +197,86 @@ async fn check_step(
         }
     }
     Ok(())
+}
+
+/// In the quiet phase every Service gets the locks that some server makes: IPAddresses by events, bits by the first pass
+/// of a bitmap server.
+async fn await_locks(case: &Case, step: usize, observed: &mut Observed) -> anyhow::Result<()> {
+    let modes: Vec<AllocatorMode> = case
+        .plane
+        .server_ids()
+        .into_iter()
+        .map(|id| Ok(case.plane.spec(id)?.mode()?))
+        .collect::<anyhow::Result<_>>()?;
+    let objects = modes.iter().any(|mode| mode.writes_ip_addresses());
+    // Beside an IPAddress-only server the bitmap follows only every three minutes.
+    let bits = modes.contains(&AllocatorMode::Bitmap) && !modes.contains(&AllocatorMode::IpAddress);
+    let etcd = case.plane.etcd()?;
+    let complete = wait::until("the locks of every Service", LOCKS_TIMEOUT, async || {
+        let missing = missing_locks(&etcd).await.map_err(|error| NotYet::new(error.to_string()))?;
+        let wanted = [(objects, &missing.without_ip_address, "IPAddress"), (bits, &missing.without_bit, "bit")];
+        let texts: Vec<String> = wanted
+            .into_iter()
+            .filter(|(wanted, missing, _)| *wanted && !missing.is_empty())
+            .map(|(_, missing, what)| format!("{what} of {missing:?}"))
+            .collect();
+        if texts.is_empty() { Ok(()) } else { Err(NotYet::new(texts.join(", "))) }
+    });
+    if let Err(timeout) = complete.await {
+        observed.wrong.push(format!("step {step}: {timeout}"));
+    }
+    Ok(())
+}
+
+#[rstest]
+#[case::v1_33_bitmap__v1_33_bitmap("v1_33_bitmap__v1_33_bitmap")]
+#[case::v1_33_dual_write__v1_33_dual_write("v1_33_dual_write__v1_33_dual_write")]
+#[case::v1_33_ip_address__v1_33_ip_address("v1_33_ip_address__v1_33_ip_address")]
+#[case::v1_34_ip_address__v1_34_ip_address("v1_34_ip_address__v1_34_ip_address")]
+#[tokio::test]
+async fn a_crash_in_the_middle_of_creates_loses_nothing(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run(Scenario::Crash, combo, &[], async |case: &mut Case| {
+        case.context.required.insert(Sometimes::KilledInFlight, 1);
+        let mut observed = Observed::default();
+        let mut traffic = Traffic::start(case)?;
+        let server = ServerId(0);
+        for _ in 0..CRASHES {
+            traffic.run_for_a_while().await?;
+            case.plane.kill_server(server).await?;
+            traffic.leave(server);
+            start_server_under_traffic(case, server, &mut observed).await?;
+            traffic.join(server, case.plane.client(server)?);
+        }
+        traffic.run_for_a_while().await?;
+        let quiet = traffic.quiet().await;
+        case.journal.topology(TopologyEvent::QuietBegin);
+        let etcd = case.plane.etcd()?;
+        let begin = Instant::now();
+        let gone = wait::until("the end of every orphan IPAddress", ORPHANS_TIMEOUT, async || {
+            let orphans = missing_locks(&etcd).await.map_err(|error| NotYet::new(error.to_string()))?.orphans;
+            if orphans.is_empty() { Ok(()) } else { Err(NotYet::new(format!("{orphans:?}"))) }
+        });
+        if let Err(timeout) = gone.await {
+            observed.wrong.push(timeout.to_string());
+        }
+        let waited = begin.elapsed().as_secs_f64();
+        await_locks(case, CRASHES, &mut observed).await?;
+        case.journal.topology(TopologyEvent::QuietEnd);
+        drop(quiet);
+        let operations = traffic.stop().await?;
+        let finished: Vec<Operation> =
+            operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
+        let refusals = count_refusals(&finished, &mut observed);
+        require_only(&[], &refusals, &mut observed);
+        observed.measured.insert("orphans_gone_seconds".into(), waited);
+        observed.summary = format!(
+            "{CRASHES} crashes under {} calls, {} cut off; orphans gone after {waited:.1} s",
+            operations.len(),
+            operations.len() - finished.len()
+        );
+        Ok(observed)
+    })
+    .await
 }
 
 #[apply(upgrade_paths)]
