@@ -19,6 +19,9 @@ pub enum Refusal {
     DynamicOutOfRange,
     /// 422 or 500: the allocator has not filled its caches yet.
     NotReady,
+    /// 422 or 500: the server is stopping and cannot reach itself any more to make the IPAddress. A client that takes 422
+    /// for final gives up although another server would have granted the address.
+    Stopping,
     /// 409: an object of this name exists.
     AlreadyExists,
     /// 409: somebody else changed the object meanwhile.
@@ -41,6 +44,7 @@ impl Refusal {
             Refusal::StaticOutOfRange => "422 not in range",
             Refusal::DynamicOutOfRange => "500 not in range",
             Refusal::NotReady => "allocator not ready",
+            Refusal::Stopping => "stopping",
             Refusal::AlreadyExists => "409 already exists",
             Refusal::Conflict => "409 conflict",
             Refusal::NotFound => "404 not found",
@@ -61,6 +65,7 @@ pub fn classify(code: u16, reason: &str, message: &str) -> Option<Refusal> {
     let says = |text: &str| message.contains(text);
     let out_of_range = says("does not match the current range") || says("is not in the valid range");
     match code {
+        422 | 500 if says("failed to allocate") && says("connect: connection refused") => Some(Refusal::Stopping),
         422 if says("provided IP is already allocated") => Some(Refusal::StaticTaken),
         422 if out_of_range => Some(Refusal::StaticOutOfRange),
         422 if says("not configured") => Some(Refusal::FamilyNotConfigured),
@@ -106,6 +111,8 @@ mod tests {
         is(422, &format!("{invalid} provided IP is already allocated"), Some(Refusal::StaticTaken));
         is(422, &format!("{invalid} provided IP is not in the valid range"), Some(Refusal::StaticOutOfRange));
         is(422, &format!("{invalid} allocator not ready"), Some(Refusal::NotReady));
+        let itself = "Post \"https://127.0.0.1:1/apis/x\": dial tcp 127.0.0.1:1: connect: connection refused";
+        is(422, &format!("{invalid} {itself}"), Some(Refusal::Stopping));
         is(500, "Internal error occurred: etcdserver: request timed out", None);
         is(422, "Service \"A\" is invalid: metadata.name: Invalid value", None);
         is(503, "the server is currently unable to handle the request", None);

@@ -4,7 +4,7 @@ use crate::combos::upgrade_paths;
 use anyhow::Context;
 use harness::bitmap::AllocationBitmap;
 use harness::check::Sometimes;
-use harness::expect::{Hazard, Scenario};
+use harness::expect::{Hazard, Scenario, hazard_of_dynamic_taken};
 use harness::gates::AllocatorMode;
 use harness::history::{Operation, Outcome, ServerId, TopologyEvent};
 use harness::net::ServiceRange;
@@ -131,9 +131,9 @@ async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Observe
         operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
     let cut_off = operations.len() - finished.len();
     let refusals = count_refusals(&finished, &mut observed);
-    *observed.hazards.entry(Hazard::StaleBitmapAfterDowngrade).or_default() +=
-        refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
-    require_only(&[Refusal::DynamicTaken], &refusals, &mut observed);
+    let taken = hazard_of_dynamic_taken(&case.combo.modes()?);
+    *observed.hazards.entry(taken).or_default() += refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
+    require_only(&[Refusal::DynamicTaken, Refusal::Stopping], &refusals, &mut observed);
     observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
     observed.summary = format!(
         "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
@@ -185,7 +185,7 @@ async fn check_step(
             Outcome::Refused { .. } | Outcome::Unknown { .. } => {
                 let seen = count_refusals(std::slice::from_ref(&created), observed);
                 if seen.contains_key(&Refusal::DynamicTaken) {
-                    *observed.hazards.entry(Hazard::StaleBitmapAfterDowngrade).or_default() += 1;
+                    *observed.hazards.entry(hazard_of_dynamic_taken(&case.combo.modes()?)).or_default() += 1;
                 } else {
                     observed.wrong.push(format!(
                         "step {step}: {} does not create: {:?}",

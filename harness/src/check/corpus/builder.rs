@@ -1,0 +1,272 @@
+//! Recordings written by hand, step by step.
+
+use crate::bitmap::AllocationBitmap;
+use crate::check::{CaseContext, Rule};
+use crate::gates::{AllocatorMode, Gate};
+use crate::history::{
+    Change, Completeness, End, Entry, Micros, Observation, Operation, OperationKind, Outcome, RangeKey, Revision,
+    ServerId, ServiceKey, Side, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr, Topology,
+    TopologyEvent,
+};
+use crate::net::ServiceRange;
+use crate::server::ServerSpec;
+use crate::version::KubeVersion;
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// A server with one range in the given mode: 1.33, where all three are possible.
+pub(in crate::check) fn spec(mode: AllocatorMode, range: &str) -> ServerSpec {
+    let spec = ServerSpec::new(KubeVersion::new(33, 13)).ranges(&[net(range)]);
+    match mode {
+        AllocatorMode::Bitmap => spec.gate(Gate::MultiCidrServiceAllocator, false),
+        AllocatorMode::DualWrite => spec,
+        AllocatorMode::IpAddress => spec.gate(Gate::DisableAllocatorDualWrite, true),
+    }
+}
+
+pub(in crate::check) fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+pub(in crate::check) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub(in crate::check) fn key(name: &str) -> ServiceKey {
+    ServiceKey { namespace: "default".into(), name: name.into() }
+}
+
+/// Builds a recording step by step; a step takes 10 ms unless `wait` says more.
+pub(in crate::check) struct Recording {
+    pub entries: Vec<Entry>,
+    pub at: u64,
+    pub revision: i64,
+    pub range: IpNet,
+    pub bitmap: AllocationBitmap,
+    uids: u32,
+}
+
+pub(in crate::check) const RANGE: &str = "10.0.0.0/27";
+pub(in crate::check) const A: ServerId = ServerId(0);
+pub(in crate::check) const B: ServerId = ServerId(1);
+
+impl Recording {
+    /// Servers A, B and so on in these modes with [`RANGE`], ready, and the default ServiceCIDR.
+    pub fn of(modes: &[AllocatorMode]) -> Self {
+        Recording::with(RANGE, modes)
+    }
+
+    pub fn with(range: &str, modes: &[AllocatorMode]) -> Self {
+        let bitmap = AllocationBitmap::empty(ServiceRange::new(net(range)).unwrap());
+        let mut it = Recording { entries: Vec::new(), at: 0, revision: 1, range: net(range), bitmap, uids: 0 };
+        for (index, mode) in modes.iter().enumerate() {
+            let server = ServerId(index as u8);
+            it.start(server, spec(*mode, range)).topology(TopologyEvent::Ready { server });
+        }
+        it.cidr("kubernetes", range, None).wait(20)
+    }
+
+    pub fn tick(&mut self) -> Micros {
+        self.at += 10_000;
+        Micros(self.at)
+    }
+
+    pub fn wait(mut self, seconds: u64) -> Self {
+        self.at += seconds * 1_000_000;
+        self
+    }
+
+    fn topology(&mut self, event: TopologyEvent) -> &mut Self {
+        let at = self.tick();
+        self.entries.push(Entry::Topology(Topology { at, event }));
+        self
+    }
+
+    pub fn start(&mut self, server: ServerId, spec: ServerSpec) -> &mut Self {
+        self.topology(TopologyEvent::Started { server, spec, command: Vec::new() })
+    }
+
+    pub fn event(mut self, event: TopologyEvent) -> Self {
+        self.topology(event);
+        self
+    }
+
+    pub fn started(mut self, server: ServerId, mode: AllocatorMode) -> Self {
+        self.start(server, spec(mode, RANGE));
+        self
+    }
+
+    pub fn ready(self, server: ServerId) -> Self {
+        self.event(TopologyEvent::Ready { server })
+    }
+
+    pub fn killed(self, server: ServerId) -> Self {
+        self.event(TopologyEvent::Killed { server })
+    }
+
+    pub fn change(mut self, change: Change) -> Self {
+        let at = self.tick();
+        self.revision += 1;
+        self.entries.push(Entry::Revision(Revision { revision: self.revision, at, change }));
+        self
+    }
+
+    pub fn cidr(self, name: &str, range: &str, ready: Option<bool>) -> Self {
+        self.cidr_with(name, range, ready, false)
+    }
+
+    pub fn cidr_with(self, name: &str, range: &str, ready: Option<bool>, deleting: bool) -> Self {
+        let (cidrs, api_version) = (vec![net(range)], "networking.k8s.io/v1".to_string());
+        self.change(Change::PutServiceCidr(StoredServiceCidr {
+            name: name.into(),
+            cidrs,
+            ready,
+            deleting,
+            api_version,
+        }))
+    }
+
+    pub fn bits(mut self, set: &[&str], clear: &[&str]) -> Self {
+        set.iter().for_each(|it| drop(self.bitmap.insert(ip(it))));
+        clear.iter().for_each(|it| assert!(self.bitmap.remove(ip(it)), "{it} must be set"));
+        let (key, range) = (RangeKey::Primary, Some(self.range));
+        let data = self.bitmap.encode();
+        self.change(Change::PutRange(StoredRange { key, range, data }))
+    }
+
+    pub fn bit(self, address: &str) -> Self {
+        self.bits(&[address], &[])
+    }
+
+    pub fn clear(self, address: &str) -> Self {
+        self.bits(&[], &[address])
+    }
+
+    pub fn object(self, address: &str, parent: &str) -> Self {
+        self.object_with(address, parent, true)
+    }
+
+    pub fn object_with(self, address: &str, parent: &str, managed: bool) -> Self {
+        let (parent, api_version) = (Some(key(parent)), "networking.k8s.io/v1".to_string());
+        self.change(Change::PutIpAddress(StoredIpAddress { ip: ip(address), parent, managed, api_version }))
+    }
+
+    pub fn no_object(self, address: &str) -> Self {
+        self.change(Change::DeleteIpAddress(ip(address)))
+    }
+
+    pub fn service(self, name: &str, address: &str) -> Self {
+        self.service_with(name, &format!("uid-{name}"), "ClusterIP", &[address], false)
+    }
+
+    pub fn service_with(self, name: &str, uid: &str, service_type: &str, ips: &[&str], deleting: bool) -> Self {
+        let ips = ips.iter().map(|it| ip(it)).collect();
+        let (key, uid, service_type) = (key(name), uid.to_string(), service_type.to_string());
+        self.change(Change::PutService(StoredService { key, uid, service_type, ips, deleting }))
+    }
+
+    pub fn no_service(self, name: &str) -> Self {
+        self.change(Change::DeleteService(key(name)))
+    }
+
+    /// A creation that took the last second.
+    pub fn call(mut self, server: ServerId, name: &str, wanted: &[&str], outcome: Outcome) -> Self {
+        let returned = self.tick();
+        let kind =
+            OperationKind::CreateService { service: key(name), wanted: wanted.iter().map(|it| ip(it)).collect() };
+        self.uids += 1;
+        self.entries.push(Entry::Operation(Operation {
+            client: self.uids as u16,
+            server,
+            kind,
+            invoked: Micros(returned.0.saturating_sub(1_000_000)),
+            returned,
+            outcome,
+        }));
+        self
+    }
+
+    /// A change of type to ExternalName that took the last second.
+    pub fn type_changed(mut self, server: ServerId, name: &str, ok: bool) -> Self {
+        let returned = self.tick();
+        self.uids += 1;
+        let outcome = if ok {
+            Outcome::Ok { granted: Vec::new(), uid: format!("uid-{name}"), revision: self.revision }
+        } else {
+            Outcome::Refused { code: 409, reason: "Conflict".into(), message: "changed meanwhile".into() }
+        };
+        self.entries.push(Entry::Operation(Operation {
+            client: self.uids as u16,
+            server,
+            kind: OperationKind::ChangeType { service: key(name), service_type: "ExternalName".into() },
+            invoked: Micros(returned.0.saturating_sub(1_000_000)),
+            returned,
+            outcome,
+        }));
+        self
+    }
+
+    pub fn ok(self, server: ServerId, name: &str, wanted: &[&str], granted: &str) -> Self {
+        let (uid, revision) = (format!("uid-{name}"), self.revision);
+        self.call(server, name, wanted, Outcome::Ok { granted: vec![ip(granted)], uid, revision })
+    }
+
+    pub fn refused(self, server: ServerId, name: &str, wanted: &[&str], message: &str) -> Self {
+        let reason = "InternalError".to_string();
+        self.call(server, name, wanted, Outcome::Refused { code: 500, reason, message: message.into() })
+    }
+
+    pub fn unknown(self, server: ServerId, name: &str, wanted: &[&str]) -> Self {
+        self.call(server, name, wanted, Outcome::Unknown { detail: "time-out".into() })
+    }
+
+    /// A static creation as a server in this mode does it: every lock, the Service, the answer.
+    pub fn create(self, server: ServerId, mode: AllocatorMode, name: &str, address: &str) -> Self {
+        self.locked(mode, name, address).service(name, address).ok(server, name, &[address], address)
+    }
+
+    /// The same with the address left to the server.
+    pub fn pick(self, server: ServerId, mode: AllocatorMode, name: &str, address: &str) -> Self {
+        self.locked(mode, name, address).service(name, address).ok(server, name, &[], address)
+    }
+
+    pub fn locked(self, mode: AllocatorMode, name: &str, address: &str) -> Self {
+        let it = if mode.writes_bitmap() { self.bit(address) } else { self };
+        if mode.writes_ip_addresses() { it.object(address, name) } else { it }
+    }
+
+    /// A deletion as a server in this mode does it.
+    pub fn delete(self, mode: AllocatorMode, name: &str, address: &str) -> Self {
+        let it = self.no_service(name);
+        let it = if mode.writes_bitmap() { it.clear(address) } else { it };
+        if mode.writes_ip_addresses() { it.no_object(address) } else { it }
+    }
+
+    pub fn duplicate_event(mut self, name: &str) -> Self {
+        let at = self.tick();
+        let observation = Observation::Event {
+            reason: "ClusterIPAlreadyAllocated".into(),
+            regarding: format!("Service/{}", key(name)),
+            note: String::new(),
+            reporter: "ipallocator-repair-controller".into(),
+            count: 1,
+        };
+        self.entries.push(Entry::Side(Side { at, observation }));
+        self
+    }
+
+    pub fn end(mut self) -> Vec<Entry> {
+        let at = self.tick();
+        let (last_revision, completeness) = (self.revision, Completeness::Complete);
+        self.entries.push(Entry::End(End { at, last_revision, completeness }));
+        self.entries
+    }
+}
+
+/// A recording and what it must be judged as.
+pub(in crate::check) struct Case {
+    pub name: &'static str,
+    pub context: CaseContext,
+    pub entries: Vec<Entry>,
+    pub broken: Vec<Rule>,
+}
