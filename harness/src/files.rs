@@ -1,8 +1,8 @@
 //! Files that others may read while they are written, or must not read at all.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Replaces a file in one step: a reader sees the old or the new content, never a part.
@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let failed = |source| FileError::new("write", path, source);
     let dir = path.parent().unwrap_or(Path::new("."));
-    let mut temporary = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
+    // Results are for others to read; the default of temporary files is the owner only.
+    let mut builder = tempfile::Builder::new();
+    let mut temporary = builder.permissions(Permissions::from_mode(0o644)).tempfile_in(dir).map_err(failed)?;
     temporary.write_all(content).map_err(failed)?;
     temporary.persist(path).map_err(|error| failed(error.error))?;
     Ok(())

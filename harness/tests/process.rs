@@ -48,13 +48,9 @@ async fn a_program_that_does_not_exist_is_named() {
 async fn a_child_that_exits_is_reported_at_once_with_its_last_lines() {
     let dir = tempfile::tempdir().unwrap();
     let mut process = shell(dir.path(), "echo first; echo the reason >&2; exit 7").start().unwrap();
-    match never_ready(&mut process, LONG).await {
-        ProcessError::Exited { status, log, .. } => {
-            assert_eq!(status.code(), Some(7));
-            assert_eq!(log, "first\nthe reason");
-        }
-        other => panic!("must be Exited: {other}"),
-    }
+    let error = never_ready(&mut process, LONG).await;
+    let ProcessError::Exited { status, log, .. } = &error else { panic!("must be Exited: {error}") };
+    assert_eq!((status.code(), log.as_str()), (Some(7), "first\nthe reason"));
 }
 
 #[tokio::test]

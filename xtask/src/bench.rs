@@ -23,7 +23,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<Ended> {
     let binaries = Binaries::from(&obtained);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["figure", "unit", "median", "least", "most", "runs"]);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["figure", "unit", "median", "least", "most", "runs"]);
     for (name, combo) in ["mixed pair", "three servers"].into_iter().zip(&combos) {
         let mut figures: [Vec<f64>; 3] = Default::default();
         for run in 0..args.runs {

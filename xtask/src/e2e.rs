@@ -175,7 +175,7 @@ fn print_plan(
     jobs: usize,
 ) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["suite", "scenario", "combo", "expected"]);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["suite", "scenario", "combo", "expected"]);
     for case in cases {
         let expected = expectation(case.scenario, &combos[&case.id.combo])?;
         table.add_row([&case.id.suite, &case.id.scenario, &case.id.combo, &expected.to_string()]);
@@ -201,7 +201,7 @@ fn write_reports(summary: &Summary, plan: &RunPlan, out: &Path) -> anyhow::Resul
 
 fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
         "combo",
         "modes",
         "verdict",
