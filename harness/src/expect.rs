@@ -226,10 +226,10 @@ impl Hazard {
             // The repair loop of each new-allocator server passes the one IPAddress from the one Service to the other.
             Hazard::NoSharedLock | Hazard::DualWriteFallback => &[Rule::S7],
             Hazard::StaleBit => &[],
-            // A create fails although addresses are free.
-            Hazard::OrphanIpAddress | Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => {
-                &[Rule::E6]
-            }
+            // A create fails although addresses are free; and where two servers repair, the second one removes the
+            // IPAddress that the first has just put right.
+            Hazard::OrphanIpAddress => &[Rule::E6, Rule::S7],
+            Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => &[Rule::E6],
             Hazard::FirstRepairPassLost => &[Rule::E5],
         }
     }

@@ -201,12 +201,7 @@ fn write_reports(summary: &Summary, plan: &RunPlan, out: &Path) -> anyhow::Resul
 
 fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header([
-        "combo",
-        "modes",
-        "verdict",
-        "hazards (most in one case)",
-    ]);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["combo", "modes", "verdict", "hazards (most in one case)"]);
     for combo in &summary.combos {
         table.add_row([&combo.name, &markdown::modes(combo), &combo.verdict.to_string(), &markdown::hazards(combo)]);
     }
