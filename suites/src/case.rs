@@ -125,7 +125,10 @@ async fn execute(
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<Observed> {
     let (recording, journal) = recorder::open(&setup.dir)?;
-    let (mut observed, context, planted) = drive(setup, first, journal, body).await?;
+    let context = CaseContext { events_recorded: true, ..CaseContext::default() };
+    // Now already, so that a case that is killed can be judged as far as it got.
+    judged::write_context(&setup.dir, &context)?;
+    let (mut observed, context, planted) = drive(setup, first, journal, context, body).await?;
     recording.close()?;
     judged::write_context(&setup.dir, &context)?;
     let verdict = judged::judge(&setup.dir)?;
@@ -139,6 +142,7 @@ async fn drive(
     setup: &Setup,
     first: &Combo,
     journal: Journal,
+    context: CaseContext,
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<(Observed, CaseContext, Vec<i64>)> {
     let begin = Instant::now();
@@ -146,7 +150,6 @@ async fn drive(
     let watcher = recorder::watch(plane.etcd()?, journal.clone()).await?;
     plane.start_servers(first).await?;
     let ready = begin.elapsed();
-    let context = CaseContext { events_recorded: true, ..CaseContext::default() };
     let mut case = Case { plane, combo: setup.combo.clone(), journal, context, planted: Vec::new(), clients: 0 };
     for server in case.plane.server_ids() {
         await_namespace(&case.plane.client(server)?).await?;

@@ -23,6 +23,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use xshell::{Shell, cmd};
 
+/// Cases at the same time by default: a starting server keeps a processor busy, but three cases of the default run only wait
+/// for a repair pass of three minutes.
+const JOBS_PER_PROCESSOR: usize = 3;
 /// Most cases at the same time by default: each has two or three servers of some 280 MB.
 const MOST_JOBS: usize = 8;
 
@@ -154,7 +157,7 @@ fn list_tests(binary: &Path) -> anyhow::Result<String> {
 }
 
 fn default_jobs() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| (processors.get() * 2).min(MOST_JOBS))
+    std::thread::available_parallelism().map_or(2, |processors| (processors.get() * JOBS_PER_PROCESSOR).min(MOST_JOBS))
 }
 
 /// The root of the workspace.
