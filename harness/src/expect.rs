@@ -135,6 +135,9 @@ pub enum Hazard {
     DefaultRangePinnedByDualWrite,
     /// A starting server loses the race of its first repair pass against live traffic, and exits after a minute.
     FirstRepairPassLost,
+    /// A change of type gives up the lock of an address before the Service is stored without it; a server that is killed
+    /// or stopped in between leaves a live Service without that lock.
+    ReleasedBeforeStored,
 }
 
 /// What is known about a hazard.
@@ -150,7 +153,7 @@ pub struct HazardFacts {
 
 impl Hazard {
     /// Every hazard.
-    pub const ALL: [Hazard; 7] = [
+    pub const ALL: [Hazard; 8] = [
         Hazard::NoSharedLock,
         Hazard::StaleBit,
         Hazard::OrphanIpAddress,
@@ -158,6 +161,7 @@ impl Hazard {
         Hazard::StaleBitmapAfterDowngrade,
         Hazard::DefaultRangePinnedByDualWrite,
         Hazard::FirstRepairPassLost,
+        Hazard::ReleasedBeforeStored,
     ];
 
     /// What is known about it.
@@ -207,6 +211,12 @@ impl Hazard {
                            with `the provided network does not match the current range` and burns a bit. Replace the \
                            default range on 1.34 or later, or with DisableAllocatorDualWrite=true.",
             },
+            Hazard::ReleasedBeforeStored => HazardFacts {
+                id: "released-before-stored",
+                upstream: "not reported",
+                sentence: "A server died while a Service was becoming ExternalName: the Service still has its address, \
+                           but its bit or IPAddress is gone, and the address can be granted again until repair.",
+            },
             Hazard::FirstRepairPassLost => HazardFacts {
                 id: "first-repair-pass-lost",
                 upstream: "kubernetes/kubernetes issues 130377 (bitmap), 141220; k0s issue 8246 (IPAddress)",
@@ -231,6 +241,7 @@ impl Hazard {
             Hazard::OrphanIpAddress => &[Rule::E6, Rule::S7],
             Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => &[Rule::E6],
             Hazard::FirstRepairPassLost => &[Rule::E5],
+            Hazard::ReleasedBeforeStored => &[Rule::S7],
         }
     }
 }
@@ -307,12 +318,14 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
         }
         // The planted duplicate itself is checked by name, so that it cannot excuse another one.
         Scenario::Propagation | Scenario::PlantedDuplicate | Scenario::UntouchedServices => Expectation::holds(),
-        Scenario::Crash => Expectation::holds().or_possibly([Hazard::FirstRepairPassLost]),
+        Scenario::Crash => {
+            Expectation::holds().or_possibly([Hazard::FirstRepairPassLost, Hazard::ReleasedBeforeStored])
+        }
         // Few Services in a wide range: what the stale bitmap and the missing lock do is possible, but rare.
         Scenario::RollingUpgrade => Expectation::holds()
             .or_possibly(when(hazard_of_dynamic_taken(&modes), dynamic_may_be_taken(&modes)))
             .or_possibly(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?))
-            .or_possibly([Hazard::FirstRepairPassLost]),
+            .or_possibly([Hazard::FirstRepairPassLost, Hazard::ReleasedBeforeStored]),
         // One server at a time: only the bitmap can be stale.
         Scenario::Switching | Scenario::Chain => {
             Expectation::holds().or_possibly(when(hazard_of_dynamic_taken(&modes), dynamic_may_be_taken(&modes)))

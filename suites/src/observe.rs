@@ -87,6 +87,11 @@ pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, planted: &[i64]
         }
     }
     observed.hazards.extend(duplicates.into_iter().map(|(hazard, ips)| (hazard, ips.len() as u64)));
+    if let Some(count) =
+        verdict.broken.get(&Rule::S7).filter(|_| expectation.possible.contains(&Hazard::ReleasedBeforeStored))
+    {
+        observed.hazards.insert(Hazard::ReleasedBeforeStored, *count);
+    }
     let explained: BTreeSet<Rule> =
         expectation.hazards.iter().chain(&expectation.possible).flat_map(|hazard| hazard.breaks()).copied().collect();
     for rule in verdict.rules().into_iter().filter(|rule| *rule != Rule::S1 && !explained.contains(rule)) {
