@@ -10,12 +10,14 @@ use crate::history::{
     StoredServiceCidr,
 };
 use crate::net::{Band, ServiceRange};
+use crate::refusal::{Refusal, classify};
 use crate::server::ServerSpec;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
+mod address;
 mod assumptions;
 mod bounds;
 mod chart;
@@ -24,7 +26,6 @@ mod explain;
 mod finish;
 mod occupancy;
 mod operations;
-mod refusal;
 mod rules;
 mod safety;
 mod sometimes;
@@ -43,18 +44,18 @@ pub use assumptions::BrokenAssumption;
 pub use bounds::Bounds;
 pub use chart::chart;
 pub use explain::explain;
-pub use refusal::Refusal;
 pub use rules::Rule;
 pub use sometimes::Sometimes;
 pub use verdict::{Drift, Judgement, Latency, ServerStatistics, Statistics, Unmet, VERDICT_FORMAT, Verdict};
 pub use violation::{Claim, Detail, Duplicate, Lock, Locks, MadeBy, Owner, Violation};
 
+use address::Addresses;
 use assumptions::Assumptions;
 use eventual::{OpenDuplicate, Waits};
 use occupancy::{Occupancy, View};
 use topology::Servers;
 use verdict::LatencyCounts;
-use world::{Address, Bitmap, Cidrs, LifeId, Lives};
+use world::{Bitmap, Cidrs, LifeId, Lives};
 
 /// How many violations of one rule a verdict lists; all are counted.
 pub const LISTED_PER_RULE: usize = 10_000;
@@ -109,7 +110,9 @@ struct Definitions {
     /// Whether a range can grant an address.
     can_grant: fn(&ServiceRange, IpAddr) -> bool,
     /// Reads a refusal.
-    refusal: fn(&str, &str) -> Refusal,
+    refusal: fn(u16, &str, &str) -> Option<Refusal>,
+    /// How long a call took.
+    took: fn(&Operation) -> Micros,
     /// Whether a server that repairs IPAddresses runs in this mode.
     repairs_ip_addresses: fn(AllocatorMode) -> bool,
     /// Whether a server that repairs the bitmap runs in this mode.
@@ -135,7 +138,8 @@ impl Default for Definitions {
             usable: |cidr| cidr.ready != Some(false) && !cidr.deleting,
             upper_band: ServiceRange::dynamic_band,
             can_grant: ServiceRange::can_grant,
-            refusal: Refusal::classify,
+            refusal: classify,
+            took: |operation| Micros(operation.returned.0.saturating_sub(operation.invoked.0)),
             repairs_ip_addresses: AllocatorMode::writes_ip_addresses,
             repairs_bitmap: |mode| mode == AllocatorMode::Bitmap,
             holds_both_locks: |mode| mode == AllocatorMode::DualWrite,
@@ -161,13 +165,13 @@ struct Draft {
 enum DraftDetail {
     Ready(Detail),
     Duplicate { ip: IpAddr, first: LifeId, second: LifeId, ended: Option<i64> },
-    RefusedButStored { life: LifeId, refusal: Refusal, code: u16 },
+    RefusedButStored { life: LifeId, refusal: Option<Refusal>, code: u16 },
 }
 
 /// A creation that was refused or has an unknown outcome, while it may still show up as stored.
 struct Undecided {
     operation: Operation,
-    refused: Option<(Refusal, u16)>,
+    refused: Option<(Option<Refusal>, u16)>,
 }
 
 struct Judge<'a> {
@@ -178,12 +182,14 @@ struct Judge<'a> {
     assumptions: Assumptions,
     servers: Servers,
     lives: Lives,
-    addresses: FxHashMap<IpAddr, Address>,
+    addresses: Addresses,
     occupancy: Occupancy,
     bitmaps: [Bitmap; 2],
+    /// The bits that the write at hand changes; kept for its memory.
+    flips: Vec<(IpAddr, bool)>,
     cidrs: Cidrs,
     /// Calls that returned but are not judged yet, with the highest revision any answer had shown until then.
-    calls: VecDeque<(Operation, i64)>,
+    calls: VecDeque<(Box<Operation>, i64)>,
     highest_answer: i64,
     undecided: FxHashMap<ServiceKey, Undecided>,
     undecided_order: VecDeque<(Micros, ServiceKey)>,
@@ -222,9 +228,10 @@ impl<'a> Judge<'a> {
             assumptions: Assumptions::default(),
             servers: Servers::default(),
             lives: Lives::default(),
-            addresses: FxHashMap::default(),
+            addresses: Addresses::default(),
             occupancy: Occupancy::default(),
             bitmaps: Default::default(),
+            flips: Vec::new(),
             cidrs: Cidrs::default(),
             calls: VecDeque::new(),
             highest_answer: 0,
@@ -280,7 +287,7 @@ impl<'a> Judge<'a> {
                 break;
             }
             if let Some((operation, _)) = self.calls.pop_front() {
-                self.settle(operation);
+                self.settle(&operation);
             }
         }
         // Deadlines are minutes; looking once a second keeps this off the path of every entry.
@@ -291,6 +298,7 @@ impl<'a> Judge<'a> {
         }
     }
 
+    #[inline]
     fn revision(&mut self, revision: Revision) {
         self.statistics.revisions += 1;
         self.last_revision = self.last_revision.max(revision.revision);

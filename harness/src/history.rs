@@ -53,7 +53,7 @@ pub enum Entry {
     /// A write in etcd.
     Revision(Revision),
     /// A finished client call.
-    Operation(Operation),
+    Operation(Box<Operation>),
     /// Something that happened to a server, or a phase of the scenario.
     Topology(Topology),
     /// A side observation: Kubernetes Event, metric, readyz transition.
@@ -115,12 +115,42 @@ pub struct StoredService {
     pub key: ServiceKey,
     /// `metadata.uid`.
     pub uid: String,
-    /// `spec.type`, such as `ClusterIP`.
-    pub service_type: String,
+    /// `spec.type`.
+    pub service_type: ServiceType,
     /// `spec.clusterIPs` without `None` and empty entries, in order.
     pub ips: Vec<IpAddr>,
     /// Whether a deletion timestamp is set (the Service waits for finalizers and still owns its addresses).
     pub deleting: bool,
+}
+
+/// `spec.type` of a Service. Only `ExternalName` has no ClusterIP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ServiceType {
+    /// Reached through its ClusterIP alone.
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+    /// Reached through a port of every node as well.
+    NodePort,
+    /// Reached through a load balancer as well.
+    LoadBalancer,
+    /// A name only.
+    ExternalName,
+    /// Anything else, which validation lets no apiserver store.
+    #[serde(other)]
+    Other,
+}
+
+impl ServiceType {
+    /// Reads the text of the API.
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "ClusterIP" => ServiceType::ClusterIp,
+            "NodePort" => ServiceType::NodePort,
+            "LoadBalancer" => ServiceType::LoadBalancer,
+            "ExternalName" => ServiceType::ExternalName,
+            _ => ServiceType::Other,
+        }
+    }
 }
 
 /// What a stored IPAddress says.
@@ -211,7 +241,7 @@ pub enum OperationKind {
         /// Which Service.
         service: ServiceKey,
         /// The new type.
-        service_type: String,
+        service_type: ServiceType,
     },
     /// Create a ServiceCIDR.
     CreateServiceCidr {

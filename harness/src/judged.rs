@@ -64,10 +64,10 @@ pub fn to_json(verdict: &Verdict) -> Vec<u8> {
 pub fn to_text(verdict: &Verdict) -> String {
     let mut text = format!("{:?}\n", verdict.judgement).to_lowercase();
     for broken in &verdict.assumptions {
-        let _ = writeln!(text, "assumption broken: {broken:?}");
+        let _ = writeln!(text, "assumption broken: {broken}");
     }
     for unmet in &verdict.unmet {
-        let _ = writeln!(text, "{:?} happened {} times, {} needed", unmet.condition, unmet.met, unmet.required);
+        let _ = writeln!(text, "{unmet}");
     }
     for (rule, count) in &verdict.broken {
         let _ = writeln!(text, "\n{} broken {count} times: {}", rule.id(), rule.sentence());

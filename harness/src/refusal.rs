@@ -35,6 +35,27 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether the allocator itself gave up on an address that it picks: these count against rule E6.
+    pub fn is_failed_allocation(self) -> bool {
+        match self {
+            Refusal::DynamicTaken | Refusal::RangeFull | Refusal::DynamicOutOfRange => true,
+            Refusal::StaticTaken
+            | Refusal::StaticOutOfRange
+            | Refusal::NotReady
+            | Refusal::Stopping
+            | Refusal::AlreadyExists
+            | Refusal::Conflict
+            | Refusal::NotFound
+            | Refusal::Forbidden
+            | Refusal::FamilyNotConfigured => false,
+        }
+    }
+
+    /// Whether an address belonged to somebody else.
+    pub fn is_taken(self) -> bool {
+        matches!(self, Refusal::StaticTaken | Refusal::DynamicTaken)
+    }
+
     /// A short name for tables.
     pub fn name(self) -> &'static str {
         match self {

@@ -3,7 +3,9 @@
 //! A value is either JSON, or the four bytes `k8s\0` and a `runtime.Unknown` whose `raw` is the protobuf message of the
 //! kind. Field numbers are those of the `generated.proto` files of k8s.io/api and k8s.io/apimachinery.
 
-use crate::history::{RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr};
+use crate::history::{
+    RangeKey, ServiceKey, ServiceType, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
+};
 use ipnet::IpNet;
 use prost::Message;
 use std::net::IpAddr;
@@ -140,7 +142,7 @@ impl Encoded<'_> {
                 Ok(StoredService {
                     key: key.clone(),
                     uid: metadata.uid,
-                    service_type: spec.service_type,
+                    service_type: ServiceType::parse(&spec.service_type),
                     ips: cluster_ips(&spec.cluster_ip, &spec.cluster_ips)?,
                     deleting: metadata.deletion_timestamp.is_some(),
                 })

@@ -1,7 +1,7 @@
 //! Clients that create, change and delete Services through one server each and record every call.
 
 use crate::client::root_cause;
-use crate::history::{Entry, Operation, OperationKind, Outcome, ServerId, ServiceKey};
+use crate::history::{Entry, Operation, OperationKind, Outcome, ServerId, ServiceKey, ServiceType};
 use crate::journal::Journal;
 use crate::refusal;
 use ipnet::IpNet;
@@ -57,14 +57,14 @@ impl Client {
     }
 
     /// Changes the type of a Service: to `ExternalName`, which gives its addresses back, or to another type.
-    pub async fn change_type(&mut self, name: &str, service_type: &str) -> Operation {
+    pub async fn change_type(&mut self, name: &str, service_type: ServiceType) -> Operation {
         let api: Api<Service> = self.services();
-        let spec = if service_type == "ExternalName" {
+        let spec = if service_type == ServiceType::ExternalName {
             json!({"type": service_type, "externalName": "skewlab.invalid", "clusterIP": "", "clusterIPs": null})
         } else {
             json!({"type": service_type, "externalName": null})
         };
-        let kind = OperationKind::ChangeType { service: service_key(name), service_type: service_type.into() };
+        let kind = OperationKind::ChangeType { service: service_key(name), service_type };
         let patch = Patch::Merge(json!({"spec": spec}));
         self.record(kind, async || Ok(Some(api.patch(name, &PatchParams::default(), &patch).await?))).await
     }
@@ -105,7 +105,7 @@ impl Client {
         let outcome = outcome_of(call().await);
         let returned = self.journal.now();
         let operation = Operation { client: self.id, server: self.server, kind, invoked, returned, outcome };
-        self.journal.push(Entry::Operation(operation.clone()));
+        self.journal.push(Entry::Operation(Box::new(operation.clone())));
         operation
     }
 }

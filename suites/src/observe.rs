@@ -63,9 +63,8 @@ pub fn refusals_text(counts: &BTreeMap<Refusal, u64>) -> String {
 /// A duplicate that the scenario planted at one of these revisions is a control of the judge: it must be found.
 pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, planted: &[i64], observed: &mut Observed) {
     let inconclusive = &mut observed.inconclusive;
-    inconclusive.extend(verdict.assumptions.iter().map(|broken| format!("{broken:?}")));
-    inconclusive
-        .extend(verdict.unmet.iter().map(|it| format!("{:?} {} of {} times", it.condition, it.met, it.required)));
+    inconclusive.extend(verdict.assumptions.iter().map(|broken| broken.to_string()));
+    inconclusive.extend(verdict.unmet.iter().map(ToString::to_string));
     let mut duplicates: BTreeMap<Hazard, BTreeSet<IpAddr>> = BTreeMap::new();
     for revision in planted.iter().filter(|revision| verdict.of(Rule::S1).all(|found| found.revision != **revision)) {
         observed.wrong.push(format!("the duplicate planted at revision {revision} was not found"));

@@ -4,7 +4,7 @@ use crate::case::Case;
 use anyhow::Context;
 use harness::binaries::{KubeComponent, default_version};
 use harness::expect::Hazard;
-use harness::history::{Operation, OperationKind, Outcome, ServerId};
+use harness::history::{Operation, OperationKind, Outcome, ServerId, ServiceType};
 use harness::journal::Journal;
 use harness::net::{ServiceRange, from_bits, to_bits};
 use harness::record::Observed;
@@ -175,7 +175,7 @@ async fn next_call(
     if turn.is_multiple_of(5)
         && let Some(last) = alive.back().cloned()
     {
-        let to = if turn.is_multiple_of(10) { "ClusterIP" } else { "ExternalName" };
+        let to = if turn.is_multiple_of(10) { ServiceType::ClusterIp } else { ServiceType::ExternalName };
         return client.change_type(&last, to).await;
     }
     let operation = client.create(&name, &wanted).await;

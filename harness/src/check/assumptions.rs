@@ -1,9 +1,11 @@
 //! What a recording must be before its verdict means anything.
 
 use super::Definitions;
+use super::finish::clock;
 use crate::history::{Completeness, End, Entry, Micros, Operation, OperationKind, ServerId, ServiceKey, TopologyEvent};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// An assumption that does not hold: the run is inconclusive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -70,6 +72,46 @@ pub enum BrokenAssumption {
         /// Which.
         server: ServerId,
     },
+}
+
+impl fmt::Display for BrokenAssumption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BrokenAssumption::NoEnd => write!(f, "the recording was cut off"),
+            BrokenAssumption::Void { why } => write!(f, "the recording is incomplete: {why}"),
+            BrokenAssumption::EntryAfterEnd => write!(f, "something was recorded after the end"),
+            BrokenAssumption::RevisionsOutOfOrder { before, after } => {
+                write!(f, "revision {after} was recorded after revision {before}")
+            }
+            BrokenAssumption::EndBeforeLastRevision { end, last } => {
+                write!(f, "the recording ends at revision {end}, but has revision {last}")
+            }
+            BrokenAssumption::RemovedUnstored { revision, key } => {
+                write!(
+                    f,
+                    "revision {revision} removed {key}, which was never stored: the recording does not begin with an empty etcd, or has a hole"
+                )
+            }
+            BrokenAssumption::CallsOverlap { client, returned, invoked } => write!(
+                f,
+                "client {client} made a call at {} while its call that returned at {} was in flight",
+                clock(*invoked),
+                clock(*returned)
+            ),
+            BrokenAssumption::TimeRunsBackward { client, invoked } => {
+                write!(f, "a call of client {client} returned before it was made at {}", clock(*invoked))
+            }
+            BrokenAssumption::NameReused { service } => {
+                write!(f, "Service {service} was created by two calls, and the case says that names are unique")
+            }
+            BrokenAssumption::UnknownServer { server } => {
+                write!(f, "a call went to {server} before it was recorded as started")
+            }
+            BrokenAssumption::ImpossibleServer { server } => {
+                write!(f, "no release would start {server} as it is specified")
+            }
+        }
+    }
 }
 
 /// No more than this many broken assumptions are listed; one is enough to make a run inconclusive.

@@ -7,7 +7,7 @@ pub(super) use builder::*;
 use super::{CaseContext, Rule};
 use crate::bitmap::AllocationBitmap;
 use crate::gates::AllocatorMode;
-use crate::history::{Change, Outcome, RangeKey, StoredRange, TopologyEvent};
+use crate::history::{Change, Micros, Outcome, RangeKey, ServiceType, StoredRange, TopologyEvent};
 use crate::net::ServiceRange;
 fn case(name: &'static str, broken: &[Rule], recording: Recording) -> Case {
     let context = CaseContext { events_recorded: true, ..CaseContext::default() };
@@ -16,7 +16,7 @@ fn case(name: &'static str, broken: &[Rule], recording: Recording) -> Case {
 
 /// The corpus.
 pub(super) fn corpus() -> Vec<Case> {
-    [allocation(), locks(), bitmaps(), repair(), refusals()].into_iter().flatten().collect()
+    [allocation(), locks(), bitmaps(), repair(), refusals(), latencies()].into_iter().flatten().collect()
 }
 
 use AllocatorMode::{Bitmap, DualWrite, IpAddress};
@@ -66,7 +66,7 @@ fn allocation() -> Vec<Case> {
         case("the address of a Service that waits for finalizers is granted again", &[Rule::S1], {
             pair()
                 .create(A, Bitmap, "a", "10.0.0.9")
-                .service_with("a", "uid-a", "ClusterIP", &["10.0.0.9"], true)
+                .service_with("a", "uid-a", ServiceType::ClusterIp, &["10.0.0.9"], true)
                 .create(B, IpAddress, "b", "10.0.0.9")
         }),
         case("an address is granted again after its Service is gone", &[], {
@@ -80,22 +80,22 @@ fn allocation() -> Vec<Case> {
             Recording::of(&[IpAddress])
                 .create(A, IpAddress, "a", "10.0.0.9")
                 .object("10.0.0.10", "a")
-                .service_with("a", "uid-a", "ClusterIP", &["10.0.0.10"], false)
+                .service_with("a", "uid-a", ServiceType::ClusterIp, &["10.0.0.10"], false)
                 .no_object("10.0.0.9")
         }),
         case("ExternalName gives its address up and gets another", &[], {
             Recording::of(&[IpAddress])
                 .create(A, IpAddress, "a", "10.0.0.9")
-                .service_with("a", "uid-a", "ExternalName", &[], false)
+                .service_with("a", "uid-a", ServiceType::ExternalName, &[], false)
                 .no_object("10.0.0.9")
                 .object("10.0.0.10", "a")
-                .service_with("a", "uid-a", "ClusterIP", &["10.0.0.10"], false)
+                .service_with("a", "uid-a", ServiceType::ClusterIp, &["10.0.0.10"], false)
         }),
         case("a second address is added", &[], {
             Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").object("10.0.0.10", "a").service_with(
                 "a",
                 "uid-a",
-                "ClusterIP",
+                ServiceType::ClusterIp,
                 &["10.0.0.9", "10.0.0.10"],
                 false,
             )
@@ -173,7 +173,7 @@ fn allocation() -> Vec<Case> {
             Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").service_with(
                 "a",
                 "uid-other",
-                "ClusterIP",
+                ServiceType::ClusterIp,
                 &["10.0.0.9"],
                 false,
             )
@@ -255,7 +255,7 @@ fn locks() -> Vec<Case> {
         case("the bit of a Service is cleared by the change of type that takes its address away", &[], {
             held(Bitmap)
                 .clear("10.0.0.9")
-                .service_with("a", "uid-a", "ExternalName", &[], false)
+                .service_with("a", "uid-a", ServiceType::ExternalName, &[], false)
                 .type_changed(A, "a", true)
         }),
         case("the bit of a Service is cleared by a change of type that was refused", &[Rule::S7], {
@@ -266,14 +266,14 @@ fn locks() -> Vec<Case> {
                 .create(B, IpAddress, "a", "10.0.0.9")
                 .no_service("a")
                 .bit("10.0.0.9")
-                .service_with("a", "uid-2", "ClusterIP", &["10.0.0.9"], false)
+                .service_with("a", "uid-2", ServiceType::ClusterIp, &["10.0.0.9"], false)
                 .no_object("10.0.0.9")
         }),
         case("the IPAddress of a live Service is removed when every release is long over", &[Rule::S7], {
             Recording::of(&[IpAddress])
                 .create(A, IpAddress, "a", "10.0.0.9")
                 .no_service("a")
-                .service_with("a", "uid-2", "ClusterIP", &["10.0.0.9"], false)
+                .service_with("a", "uid-2", ServiceType::ClusterIp, &["10.0.0.9"], false)
                 .wait(90)
                 .no_object("10.0.0.9")
         }),
@@ -484,6 +484,28 @@ fn repair() -> Vec<Case> {
                 .wait(20)
                 .event(TopologyEvent::Stopped { server: B })
                 .wait(90)
+        }),
+    ]
+}
+
+/// A recording that is judged with the latency bound of KEP-1880, 500 ms.
+fn timed(name: &'static str, broken: &[Rule], recording: Recording) -> Case {
+    let mut case = case(name, broken, recording);
+    case.context.latency_bound = Some(Micros(500_000));
+    case
+}
+
+fn latencies() -> Vec<Case> {
+    let create = |millis: u64| {
+        let it = Recording::of(&[IpAddress]).locked(IpAddress, "a", "10.0.0.20").service("a", "10.0.0.20");
+        it.taking(millis).ok(A, "a", &[], "10.0.0.20")
+    };
+    vec![
+        timed("a creation that takes 501 ms", &[Rule::E7], create(501)),
+        timed("a creation that takes 500 ms", &[], create(500)),
+        case("a creation that takes ten seconds and no bound", &[], create(10_000)),
+        timed("a refusal that takes 501 ms is none of a granted creation", &[], {
+            Recording::of(&[IpAddress]).taking(501).refused(A, "a", &["10.0.0.20"], "denied by policy")
         }),
     ]
 }

@@ -1,9 +1,10 @@
 //! Eventual rules E1 to E5 as deadlines. A deadline counts while a server that must act works undisturbed: it is due
 //! when one such server has worked for the whole bound since the need arose. Without such a server nothing is due.
 
+use super::address::{Address, AddressId, NEVER, Wait};
 use super::topology::ServerLife;
 use super::violation::Detail;
-use super::world::{Address, LifeId, Lives, NEVER, Wait};
+use super::world::{LifeId, Lives};
 use super::{Judge, Rule, Sometimes};
 use crate::gates::AllocatorMode;
 use crate::history::{Micros, ServiceKey, Topology, TopologyEvent};
@@ -15,7 +16,7 @@ use std::net::IpAddr;
 /// waits since that time.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    queues: [VecDeque<(Micros, IpAddr)>; 4],
+    queues: [VecDeque<(Micros, AddressId)>; 4],
     waiting: [usize; 4],
     /// Whether any server that must act works undisturbed; without one nothing is queued.
     acting: [bool; 4],
@@ -97,8 +98,8 @@ impl Judge<'_> {
     }
 
     /// Called after every change of an address.
-    pub(super) fn reconsider(&mut self, ip: IpAddr, at: Micros) {
-        let Some(address) = self.addresses.get_mut(&ip) else { return };
+    pub(super) fn reconsider(&mut self, id: AddressId, at: Micros) {
+        let address = &mut self.addresses[id];
         let now = waits_now(address, &self.lives);
         let before = address.since;
         for (index, now) in now.into_iter().enumerate() {
@@ -114,7 +115,7 @@ impl Judge<'_> {
         for wait in Wait::ALL {
             let index = wait as usize;
             match (before[index] != NEVER, now[index]) {
-                (false, true) => self.queue(wait, ip, at),
+                (false, true) => self.queue(wait, id, at),
                 (true, false) => self.wait_is_over(wait, before[index], at, held, bit, object),
                 (true, true) | (false, false) => {}
             }
@@ -136,25 +137,24 @@ impl Judge<'_> {
         }
     }
 
-    fn queue(&mut self, wait: Wait, ip: IpAddr, since: Micros) {
+    fn queue(&mut self, wait: Wait, id: AddressId, since: Micros) {
         let index = wait as usize;
         // Orphans are anybody's duty; the other waits depend on the address.
-        let concerned = || wait == Wait::OrphanIpAddress || self.due(wait, ip, since).is_some();
+        let concerned = || wait == Wait::OrphanIpAddress || self.due(wait, self.addresses[id].ip, since).is_some();
         if !self.waits.acting[index] || !concerned() {
             return;
         }
         self.waits.waiting[index] += 1;
-        self.waits.queues[index].push_back((since, ip));
+        self.waits.queues[index].push_back((since, id));
         if self.waits.queues[index].len() > 1024 + 4 * self.waits.waiting[index] {
             let addresses = &self.addresses;
-            self.waits.queues[index]
-                .retain(|(since, ip)| addresses.get(ip).is_some_and(|it| it.since[index] == *since));
+            self.waits.queues[index].retain(|(since, id)| addresses[*id].since[index] == *since);
         }
     }
 
     /// Queues everything anew: who must act has changed.
     pub(super) fn rearm(&mut self) {
-        let mut waiting: Vec<(Micros, IpAddr, Wait)> = Vec::new();
+        let mut waiting: Vec<(Micros, IpAddr, AddressId, Wait)> = Vec::new();
         for wait in Wait::ALL {
             let acts = |mode: AllocatorMode| match wait {
                 Wait::MissingIpAddress | Wait::OrphanIpAddress => (self.definitions.repairs_ip_addresses)(mode),
@@ -167,12 +167,12 @@ impl Judge<'_> {
             self.waits.waiting[index] = 0;
             if acting {
                 let open = self.addresses.iter().filter(|(_, it)| it.since[index] != NEVER && !it.reported[index]);
-                waiting.extend(open.map(|(ip, address)| (address.since[index], *ip, wait)));
+                waiting.extend(open.map(|(id, address)| (address.since[index], address.ip, id, wait)));
             }
         }
-        waiting.sort_unstable_by_key(|(since, ip, _)| (*since, *ip));
-        for (since, ip, wait) in waiting {
-            self.queue(wait, ip, since);
+        waiting.sort_by_key(|(since, ip, ..)| (*since, *ip));
+        for (since, _, id, wait) in waiting {
+            self.queue(wait, id, since);
         }
     }
 
@@ -192,7 +192,7 @@ impl Judge<'_> {
         }
         if let TopologyEvent::Started { spec, .. } = &topology.event {
             for range in spec.service_ranges.iter().filter_map(|net| ServiceRange::new(*net).ok()) {
-                self.occupancy.track(range, (self.definitions.upper_band)(&range));
+                self.occupancy.track(range, (self.definitions.upper_band)(&range), &self.addresses);
             }
         }
         // What was due before the change is judged under the assumptions of before.
@@ -206,15 +206,16 @@ impl Judge<'_> {
     pub(super) fn deadlines(&mut self) {
         for wait in Wait::ALL {
             let index = wait as usize;
-            while let Some((since, ip)) = self.waits.queues[index].front().copied() {
-                let waits = self.addresses.get(&ip).is_some_and(|it| it.since[index] == since && !it.reported[index]);
-                let due = if waits { self.due(wait, ip, since) } else { None };
+            while let Some((since, id)) = self.waits.queues[index].front().copied() {
+                let address = &self.addresses[id];
+                let waits = address.since[index] == since && !address.reported[index];
+                let due = if waits { self.due(wait, address.ip, since) } else { None };
                 if due.is_some_and(|due| due > self.now) {
                     break;
                 }
                 self.waits.queues[index].pop_front();
                 if let Some(due) = due {
-                    self.missed(wait, ip, since, due);
+                    self.missed(wait, id, since, due);
                 }
             }
         }
@@ -222,8 +223,9 @@ impl Judge<'_> {
         self.slow_starts();
     }
 
-    fn missed(&mut self, wait: Wait, ip: IpAddr, since: Micros, due: Micros) {
-        let Some(address) = self.addresses.get_mut(&ip) else { return };
+    fn missed(&mut self, wait: Wait, id: AddressId, since: Micros, due: Micros) {
+        let address = &mut self.addresses[id];
+        let ip = address.ip;
         address.reported[wait as usize] = true;
         let parent = address.ip_address.as_ref().and_then(|object| object.parent.clone());
         let owners = address.owners.clone();
@@ -330,12 +332,10 @@ impl Judge<'_> {
     pub(super) fn count_pending(&mut self) {
         for wait in Wait::ALL {
             let index = wait as usize;
-            let open: BTreeSet<IpAddr> = self.waits.queues[index]
-                .iter()
-                .filter(|(since, ip)| {
-                    self.addresses.get(ip).is_some_and(|it| it.since[index] == *since && !it.reported[index])
-                })
-                .map(|(_, ip)| *ip)
+            let queued = self.waits.queues[index].iter().map(|(since, id)| (*since, &self.addresses[*id]));
+            let open: BTreeSet<IpAddr> = queued
+                .filter(|(since, address)| address.since[index] == *since && !address.reported[index])
+                .map(|(_, address)| address.ip)
                 .collect();
             if !open.is_empty() {
                 *self.pending.entry(rule_of(wait)).or_default() += open.len() as u64;

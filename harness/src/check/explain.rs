@@ -4,6 +4,7 @@ use super::finish::clock;
 use super::violation::{Claim, Detail, Duplicate, Lock, Owner, Violation};
 use crate::gates::AllocatorMode;
 use crate::history::ServiceKey;
+use crate::refusal::Refusal;
 use ipnet::IpNet;
 use std::fmt::Display;
 
@@ -39,7 +40,7 @@ pub fn explain(violation: &Violation) -> String {
             format!("{when} Service {service} (uid {lost_uid}) was replaced by one with uid {uid} without a deletion")
         }
         Detail::RefusedButStored { owner, refusal, code } => {
-            format!("{} was refused ({code}, {refusal:?}), but is stored {when}", named(owner))
+            format!("{} was refused ({}), but is stored {when}", named(owner), reason(*refusal, *code))
         }
         Detail::WrongAddress { owner, wanted, granted } => {
             format!("{} asked for {} and was granted {}", named(owner), list(wanted), list(granted))
@@ -94,8 +95,9 @@ pub fn explain(violation: &Violation) -> String {
             format!("{server}, started at {}, was not ready and not gone {when}", clock(*started))
         }
         Detail::RefusedThoughFree { owner, refusal, code, range, room_since } => format!(
-            "{when} {} was refused an address ({code}, {refusal:?}), although {range} had had a free one since {}",
+            "{when} {} was refused an address ({}), although {range} had had a free one since {}",
             named(owner),
+            reason(*refusal, *code),
             clock(*room_since)
         ),
         Detail::Slow { owner, took } => format!("{} took {}", named(owner), clock(*took)),
@@ -163,6 +165,10 @@ fn relied_on(duplicate: &Duplicate) -> String {
         }
         AllocatorMode::DualWrite => format!("{server} ({mode}) relies on both: {bit}; {object}"),
     }
+}
+
+fn reason(refusal: Option<Refusal>, code: u16) -> String {
+    refusal.map_or_else(|| format!("status {code}"), |refusal| refusal.to_string())
 }
 
 fn named(owner: &Owner) -> String {

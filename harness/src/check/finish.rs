@@ -98,7 +98,7 @@ impl Judge<'_> {
     fn count_state(&mut self) {
         let live = self.lives.iter().filter(|life| !life.gone).count();
         self.statistics.services_at_end = live as u64;
-        for (ip, address) in &self.addresses {
+        for (_, address) in self.addresses.iter() {
             let held = !address.owners.is_empty();
             let managed = address.ip_address.as_ref().is_some_and(|object| object.managed);
             self.statistics.duplicates_at_end += u64::from(address.owners.len() > 1);
@@ -106,7 +106,7 @@ impl Judge<'_> {
             drift.missing += u64::from(held && !managed);
             drift.leaked += u64::from(!held && managed);
             let bitmap = self.bitmaps.iter().filter_map(|bitmap| bitmap.range);
-            let range = bitmap.into_iter().find(|range| range.usable_in_bitmap().contains(*ip));
+            let range = bitmap.into_iter().find(|range| range.usable_in_bitmap().contains(address.ip));
             if let Some(range) = range {
                 let drift = self.statistics.drift.entry(range.to_string()).or_default();
                 drift.missing += u64::from(held && !address.bit);

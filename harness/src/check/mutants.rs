@@ -2,12 +2,12 @@
 
 use super::corpus::{corpus, key};
 use super::{
-    CaseContext, Definitions, Detail, Judgement, Refusal, Rule, Sometimes, Unmet, Verdict, View, chart, explain, judge,
-    judge_by,
+    CaseContext, Definitions, Detail, Judgement, Rule, Sometimes, Unmet, Verdict, View, chart, explain, judge, judge_by,
 };
 use crate::gates::AllocatorMode;
 use crate::history::{Change, Completeness, End, Entry, Micros, Operation, Revision, ServerId};
 use crate::net::{Band, ServiceRange, from_bits, to_bits};
+use crate::refusal::{Refusal, classify};
 
 #[test]
 fn every_recording_of_the_corpus_breaks_exactly_its_rules() {
@@ -65,10 +65,10 @@ fn mutants() -> Vec<Mutant> {
         mutant("a release takes ten minutes", |it| it.bounds.release = Micros(10 * MINUTES)),
         mutant("refused calls have no late effect", |it| it.bounds.late_effect = Micros(0)),
         mutant("AlreadyExists counts as any other refusal", |it| {
-            it.refusal = |_, message| Refusal::classify("", message);
+            it.refusal = |code, _, message| classify(code, "", message).filter(|it| *it != Refusal::Conflict);
         }),
-        mutant("no refusal is about allocation", |it| it.refusal = |_, _| Refusal::Other),
-        mutant("every refusal is a full range", |it| it.refusal = |_, _| Refusal::RangeFull),
+        mutant("no refusal is about allocation", |it| it.refusal = |_, _, _| None),
+        mutant("every refusal is a full range", |it| it.refusal = |_, _, _| Some(Refusal::RangeFull)),
         mutant("nobody repairs IPAddresses", |it| it.repairs_ip_addresses = |_| false),
         mutant("bitmap servers repair IPAddresses", |it| it.repairs_ip_addresses = |_| true),
         mutant("nobody repairs the bitmap", |it| it.repairs_bitmap = |_| false),
@@ -95,6 +95,8 @@ fn mutants() -> Vec<Mutant> {
         mutant("a server must start in ten seconds", |it| it.bounds.start = Micros(MINUTES / 6)),
         mutant("two rewrites are a fight", |it| it.bounds.rewrites = 1),
         mutant("ten rewrites are no fight", |it| it.bounds.rewrites = 10),
+        mutant("no call takes time", |it| it.took = |_| Micros(0)),
+        mutant("a call lasts from the start of the recording", |it| it.took = |operation| operation.returned),
         mutant("the recorder's watch is never late", |it| it.bounds.recorder_lag = Micros(0)),
         mutant("the recorder's watch is ten minutes late", |it| it.bounds.recorder_lag = Micros(10 * MINUTES)),
     ]

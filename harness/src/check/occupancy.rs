@@ -1,11 +1,10 @@
 //! Which addresses are in use, seen through the bitmap, through IPAddress objects, or through either; and for every
 //! band of every range since when it has had room without interruption.
 
+use super::address::{Address, AddressId, Addresses};
 use crate::history::Micros;
 use crate::net::{Band, ServiceRange};
-use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 /// Whose eyes an address is free or taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +38,10 @@ impl Use {
         self.taken[index] = taken;
         self.ever[index] |= taken;
     }
+
+    fn is_free_since(&self, view: View, at: Micros) -> bool {
+        !self.taken[view as usize] && self.freed[view as usize] == at
+    }
 }
 
 /// One band of one range in one view.
@@ -51,7 +54,7 @@ struct BandRoom {
     ever: u128,
     used: u128,
     /// Addresses in the order in which they became free; stale when taken again since.
-    freed: VecDeque<(Micros, IpAddr)>,
+    freed: VecDeque<(Micros, AddressId)>,
 }
 
 impl BandRoom {
@@ -60,22 +63,22 @@ impl BandRoom {
         self.ever += u128::from(!usage.ever[self.view as usize]);
     }
 
-    fn freed(&mut self, ip: IpAddr, at: Micros, usage: &Usage) {
+    fn freed(&mut self, id: AddressId, at: Micros, addresses: &Addresses) {
         self.used -= 1;
-        self.freed.push_back((at, ip));
+        self.freed.push_back((at, id));
         // Keeps the queue in proportion to what is free in it, at constant cost per entry.
         if self.freed.len() as u128 > 64 + 2 * (self.ever - self.used) {
             let view = self.view;
-            self.freed.retain(|(at, ip)| usage.is_free_since(*ip, view, *at));
+            self.freed.retain(|(at, id)| addresses[*id].usage.is_free_since(view, *at));
         }
     }
 
-    fn room_since(&mut self, usage: &Usage) -> Option<Micros> {
+    fn room_since(&mut self, addresses: &Addresses) -> Option<Micros> {
         if self.ever < self.size {
             return Some(Micros(0));
         }
-        while let Some((at, ip)) = self.freed.front() {
-            if usage.is_free_since(*ip, self.view, *at) {
+        while let Some((at, id)) = self.freed.front() {
+            if addresses[*id].usage.is_free_since(self.view, *at) {
                 return Some(*at);
             }
             self.freed.pop_front();
@@ -84,34 +87,24 @@ impl BandRoom {
     }
 }
 
-/// Use of every address seen so far.
-#[derive(Debug, Default)]
-struct Usage(FxHashMap<IpAddr, Use>);
-
-impl Usage {
-    fn is_free_since(&self, ip: IpAddr, view: View, at: Micros) -> bool {
-        self.0.get(&ip).is_some_and(|it| !it.taken[view as usize] && it.freed[view as usize] == at)
-    }
-}
-
 /// Both bands of a range in every view.
 #[derive(Debug)]
 struct RangeRoom {
     range: ServiceRange,
+    upper_band: Band,
     upper: Vec<BandRoom>,
     lower: Vec<BandRoom>,
 }
 
-/// Use of all addresses and room of all ranges that are tracked.
+/// Room of all ranges that are tracked.
 #[derive(Debug, Default)]
 pub(super) struct Occupancy {
-    usage: Usage,
     ranges: Vec<RangeRoom>,
 }
 
 impl Occupancy {
     /// Starts to track a range, taking into account what is in use already.
-    pub fn track(&mut self, range: ServiceRange, upper: Band) {
+    pub fn track(&mut self, range: ServiceRange, upper: Band, addresses: &Addresses) {
         if self.ranges.iter().any(|it| it.range == range) {
             return;
         }
@@ -128,54 +121,59 @@ impl Occupancy {
                 .map(|(view, band)| BandRoom { view, band, size: band.len(), ever: 0, used: 0, freed: VecDeque::new() })
                 .collect()
         };
-        let mut new = RangeRoom { range, upper: room(Some(upper)), lower: room(range.static_band()) };
+        let mut new =
+            RangeRoom { range, upper_band: upper, upper: room(Some(upper)), lower: room(range.static_band()) };
         for room in new.upper.iter_mut().chain(&mut new.lower) {
             let view = room.view as usize;
             let mut freed = Vec::new();
-            for (ip, usage) in self.usage.0.iter().filter(|(ip, _)| room.band.contains(**ip)) {
+            for (id, Address { ip, usage, .. }) in addresses.iter().filter(|(_, it)| room.band.contains(it.ip)) {
                 room.ever += u128::from(usage.ever[view]);
                 room.used += u128::from(usage.taken[view]);
                 if usage.ever[view] && !usage.taken[view] {
-                    freed.push((usage.freed[view], *ip));
+                    freed.push((usage.freed[view], *ip, id));
                 }
             }
-            freed.sort_unstable();
-            room.freed = freed.into();
+            freed.sort_unstable_by_key(|(at, ip, _)| (*at, *ip));
+            room.freed = freed.into_iter().map(|(at, _, id)| (at, id)).collect();
         }
         self.ranges.push(new);
     }
 
     /// Notes that an address has, or no longer has, a bit or an IPAddress.
-    pub fn set(&mut self, ip: IpAddr, view: View, taken: bool, at: Micros) {
-        let usage = self.usage.0.entry(ip).or_default();
+    pub fn set(&mut self, addresses: &mut Addresses, id: AddressId, view: View, taken: bool, at: Micros) {
+        let Address { ip, usage, .. } = &mut addresses[id];
+        let ip = *ip;
         let before = *usage;
         usage.set(view, taken, at);
         usage.set(View::Either, usage.taken[View::Bits as usize] || usage.taken[View::IpAddresses as usize], at);
         let after = *usage;
-        for range in self.ranges.iter_mut().filter(|it| it.range.contains(ip)) {
-            for room in range.upper.iter_mut().chain(&mut range.lower) {
+        if before.taken == after.taken {
+            return;
+        }
+        for range in &mut self.ranges {
+            let band = if range.upper_band.contains(ip) { &mut range.upper } else { &mut range.lower };
+            for room in band.iter_mut().filter(|room| room.band.contains(ip)) {
                 let index = room.view as usize;
-                if before.taken[index] == after.taken[index] || !room.band.contains(ip) {
-                    continue;
+                match (before.taken[index], after.taken[index]) {
+                    (false, true) => room.taken(&before),
+                    (true, false) => room.freed(id, at, addresses),
+                    (true, true) | (false, false) => {}
                 }
-                if after.taken[index] { room.taken(&before) } else { room.freed(ip, at, &self.usage) }
             }
         }
     }
 
     /// Since when the upper band of a range has had one and the same address free; `None` when it is full.
-    pub fn upper_room_since(&mut self, range: ServiceRange, view: View) -> Option<Micros> {
-        let usage = &self.usage;
+    pub fn upper_room_since(&mut self, addresses: &Addresses, range: ServiceRange, view: View) -> Option<Micros> {
         let range = self.ranges.iter_mut().find(|it| it.range == range)?;
-        range.upper.iter_mut().find(|room| room.view == view)?.room_since(usage)
+        range.upper.iter_mut().find(|room| room.view == view)?.room_since(addresses)
     }
 
     /// The same for the whole range.
-    pub fn room_since(&mut self, range: ServiceRange, view: View) -> Option<Micros> {
-        let usage = &self.usage;
+    pub fn room_since(&mut self, addresses: &Addresses, range: ServiceRange, view: View) -> Option<Micros> {
         let range = self.ranges.iter_mut().find(|it| it.range == range)?;
         let rooms = range.upper.iter_mut().chain(&mut range.lower).filter(|room| room.view == view);
-        rooms.filter_map(|room| room.room_since(usage)).min()
+        rooms.filter_map(|room| room.room_since(addresses)).min()
     }
 }
 
@@ -185,6 +183,7 @@ mod tests {
     use crate::net::from_bits;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use std::net::IpAddr;
 
     proptest! {
         /// Against a list of everything that happened.
@@ -193,16 +192,17 @@ mod tests {
             steps in proptest::collection::vec((0u128..16, any::<bool>(), any::<bool>()), 0..200), late in 0usize..200,
         ) {
             let range = ServiceRange::new("10.0.0.0/29".parse().unwrap()).unwrap();
-            let mut occupancy = Occupancy::default();
+            let (mut occupancy, mut addresses) = (Occupancy::default(), Addresses::default());
             let mut held: BTreeMap<(IpAddr, bool), bool> = BTreeMap::new();
             let mut free_since: BTreeMap<IpAddr, Micros> = range.usable().addresses().map(|ip| (ip, Micros(0))).collect();
             for (index, (offset, bits, taken)) in steps.into_iter().enumerate() {
                 if index == late {
-                    occupancy.track(range, range.dynamic_band());
+                    occupancy.track(range, range.dynamic_band(), &addresses);
                 }
                 let ip = from_bits(u128::from(0x0a00_0000u32) + offset, true);
                 let at = Micros(index as u64 + 1);
-                occupancy.set(ip, if bits { View::Bits } else { View::IpAddresses }, taken, at);
+                let id = addresses.id(ip);
+                occupancy.set(&mut addresses, id, if bits { View::Bits } else { View::IpAddresses }, taken, at);
                 held.insert((ip, bits), taken);
                 let in_use = [true, false].iter().any(|bits| held.get(&(ip, *bits)) == Some(&true));
                 if !range.can_grant(ip) || !taken && in_use {
@@ -214,8 +214,8 @@ mod tests {
                     free_since.entry(ip).or_insert(at);
                 }
             }
-            occupancy.track(range, range.dynamic_band());
-            prop_assert_eq!(occupancy.room_since(range, View::Either), free_since.values().min().copied());
+            occupancy.track(range, range.dynamic_band(), &addresses);
+            prop_assert_eq!(occupancy.room_since(&addresses, range, View::Either), free_since.values().min().copied());
         }
     }
 }

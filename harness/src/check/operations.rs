@@ -5,10 +5,11 @@ use super::topology::ServerLife;
 use super::verdict::ServerStatistics;
 use super::violation::{Detail, MadeBy, Owner};
 use super::world::{LifeId, Parent};
-use super::{Draft, DraftDetail, Judge, Refusal, Rule, Sometimes, Undecided, View};
+use super::{Draft, DraftDetail, Judge, Rule, Sometimes, Undecided, View};
 use crate::gates::AllocatorMode;
 use crate::history::{Micros, Operation, OperationKind, Outcome, ServerId, ServiceKey};
 use crate::net::ServiceRange;
+use crate::refusal::Refusal;
 use crate::version::Minor;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -41,8 +42,8 @@ impl Judge<'_> {
     }
 
     /// Judges a call whose effects the recorder has delivered.
-    pub(super) fn settle(&mut self, operation: Operation) {
-        self.note_given_up(&operation);
+    pub(super) fn settle(&mut self, operation: &Operation) {
+        self.note_given_up(operation);
         let OperationKind::CreateService { service, wanted } = &operation.kind else { return };
         let killed = self.servers.life_at(operation.server, operation.invoked).and_then(|life| life.gone);
         if killed.is_some_and(|gone| operation.invoked <= gone && gone <= operation.returned) {
@@ -50,17 +51,16 @@ impl Judge<'_> {
         }
         let refused = match &operation.outcome {
             Outcome::Ok { granted, uid, revision } => {
-                self.granted(&operation, service, wanted, granted, uid, *revision);
+                self.granted(operation, service, wanted, granted, uid, *revision);
                 return;
             }
             Outcome::Refused { code, reason, message } => {
-                let refusal = (self.definitions.refusal)(reason, message);
-                self.refused(&operation, service, wanted, refusal, *code);
+                let refusal = (self.definitions.refusal)(*code, reason, message);
+                self.refused(operation, service, wanted, refusal, *code);
                 Some((refusal, *code))
             }
             Outcome::Unknown { .. } => None,
         };
-        let service = service.clone();
         self.decide_later(service, operation, refused);
     }
 
@@ -75,7 +75,7 @@ impl Judge<'_> {
     ) {
         let made_by = self.made_by(operation);
         let owner = || Owner { service: service.clone(), uid: uid.to_string(), made_by: Some(made_by) };
-        let took = Micros(operation.returned.0.saturating_sub(operation.invoked.0));
+        let took = (self.definitions.took)(operation);
         let (statistics, latency) = self.answers.entry(operation.server).or_default();
         statistics.ok += 1;
         latency.add(took);
@@ -213,8 +213,10 @@ impl Judge<'_> {
         }
         self.met(Sometimes::LowerBandUsed);
         let view = (self.definitions.view)(mode);
-        let room: Vec<_> =
-            granting.iter().map(|range| (range.net(), self.occupancy.upper_room_since(*range, view))).collect();
+        let room: Vec<_> = granting
+            .iter()
+            .map(|range| (range.net(), self.occupancy.upper_room_since(&self.addresses, *range, view)))
+            .collect();
         let had_room = |room_since: &Option<Micros>| room_since.is_some_and(|room_since| room_since < since);
         match room.first() {
             Some((range, Some(room_since))) if room.iter().all(|(_, room_since)| had_room(room_since)) => {
@@ -239,7 +241,10 @@ impl Judge<'_> {
         let undisturbed = self.servers.undisturbed(server, made_by.invoked, at);
         // A full bitmap makes a dynamic allocation go on without it as well.
         let full = made_by.dynamic
-            && self.occupancy.room_since(range, View::Bits).is_none_or(|room_since| room_since >= made_by.invoked);
+            && self
+                .occupancy
+                .room_since(&self.addresses, range, View::Bits)
+                .is_none_or(|room_since| room_since >= made_by.invoked);
         let bit = has_bit || !same_range || full || !undisturbed;
         if bit && ip_address {
             return None;
@@ -247,21 +252,28 @@ impl Judge<'_> {
         Some(Detail::HalfDualWrite { owner: self.owner(id)?, ip, bit: has_bit, ip_address })
     }
 
-    fn refused(&mut self, operation: &Operation, service: &ServiceKey, wanted: &[IpAddr], refusal: Refusal, code: u16) {
-        *self.server(operation.server).refused.entry(refusal).or_default() += 1;
+    fn refused(
+        &mut self,
+        operation: &Operation,
+        service: &ServiceKey,
+        wanted: &[IpAddr],
+        refusal: Option<Refusal>,
+        code: u16,
+    ) {
+        let statistics = self.server(operation.server);
         match refusal {
-            Refusal::RangeFull => self.met(Sometimes::RangeFull),
-            Refusal::AlreadyAllocated => self.met(Sometimes::AddressTaken),
-            Refusal::NetworkMismatch
-            | Refusal::OutOfRange
-            | Refusal::NotReady
-            | Refusal::NameTaken
-            | Refusal::FamilyNotConfigured
-            | Refusal::Other => {}
+            Some(refusal) => *statistics.refused.entry(refusal).or_default() += 1,
+            None => statistics.refused_otherwise += 1,
         }
-        if refusal == Refusal::AlreadyAllocated && !wanted.is_empty() {
+        let taken = refusal.is_some_and(Refusal::is_taken);
+        if refusal == Some(Refusal::RangeFull) {
+            self.met(Sometimes::RangeFull);
+        } else if taken {
+            self.met(Sometimes::AddressTaken);
+        }
+        if taken && !wanted.is_empty() {
             let unowned = |ip: &IpAddr| {
-                self.addresses.get(ip).is_none_or(|address| {
+                self.addresses.get(*ip).is_none_or(|address| {
                     let left = address.bit_release_until.max(address.ip_address_release_until).0;
                     let recently = left > operation.invoked.0 + self.definitions.bounds.release.0;
                     address.owners.is_empty() && !recently
@@ -271,13 +283,19 @@ impl Judge<'_> {
                 self.statistics.refused_without_owner += 1;
             }
         }
-        if wanted.is_empty() && refusal.is_failed_allocation() {
+        if wanted.is_empty() && refusal.is_some_and(Refusal::is_failed_allocation) {
             self.refused_though_free(operation, service, refusal, code);
         }
     }
 
     /// E6.
-    fn refused_though_free(&mut self, operation: &Operation, service: &ServiceKey, refusal: Refusal, code: u16) {
+    fn refused_though_free(
+        &mut self,
+        operation: &Operation,
+        service: &ServiceKey,
+        refusal: Option<Refusal>,
+        code: u16,
+    ) {
         let Some(server) = self.servers.life_at(operation.server, operation.invoked).cloned() else { return };
         let Some(mode) = server.mode else { return };
         let since = self.picture_since(&server, mode, operation.invoked);
@@ -297,7 +315,7 @@ impl Judge<'_> {
         for flag in &server.ranges {
             let mut of_family = candidates.iter().filter(|range| range.is_ipv4() == flag.is_ipv4());
             let room = of_family.find_map(|range| {
-                let room_since = self.occupancy.room_since(*range, view)?;
+                let room_since = self.occupancy.room_since(&self.addresses, *range, view)?;
                 (room_since < since).then(|| (range.net(), room_since))
             });
             let Some(room) = room else { return };
@@ -321,7 +339,7 @@ impl Judge<'_> {
         server: &ServerLife,
         mode: AllocatorMode,
         operation: &Operation,
-        refusal: Refusal,
+        refusal: Option<Refusal>,
     ) -> bool {
         if mode != AllocatorMode::DualWrite {
             return false;
@@ -336,24 +354,24 @@ impl Judge<'_> {
         if server.minor < Minor(33) {
             return lately(self.bit_claimed) || lately(self.half_released);
         }
-        refusal == Refusal::AlreadyAllocated
+        refusal.is_some_and(Refusal::is_taken)
             && (lately(self.half_released) || others_begin_with_ip_address && lately(self.ip_address_claimed))
     }
 
     /// Keeps a refused call, or one with unknown outcome, until it can have no effect any more.
-    fn decide_later(&mut self, service: ServiceKey, operation: Operation, refused: Option<(Refusal, u16)>) {
+    fn decide_later(&mut self, service: &ServiceKey, operation: &Operation, refused: Option<(Option<Refusal>, u16)>) {
         let until = Micros(operation.returned.0 + self.definitions.bounds.late_effect.0);
         let invoked = operation.invoked;
-        let undecided = Undecided { operation, refused };
+        let undecided = Undecided { operation: operation.clone(), refused };
         let found = self
             .lives
-            .of(&service)
+            .of(service)
             .find(|id| self.lives.get(*id).is_some_and(|life| life.made_by.is_none() && life.created >= invoked));
         match found {
             Some(id) => self.decide(id, &undecided),
             None => {
                 self.undecided_order.push_back((until, service.clone()));
-                if let Some(earlier) = self.undecided.insert(service, undecided) {
+                if let Some(earlier) = self.undecided.insert(service.clone(), undecided) {
                     self.not_stored(&earlier);
                 }
             }
@@ -381,7 +399,7 @@ impl Judge<'_> {
                 self.join(id, made_by);
             }
             Some((refusal, code)) => {
-                if !self.context.names_are_unique || refusal == Refusal::NameTaken {
+                if !self.context.names_are_unique || refusal == Some(Refusal::AlreadyExists) {
                     return;
                 }
                 let Some(life) = self.lives.get(id) else { return };
@@ -427,7 +445,7 @@ impl Judge<'_> {
     /// Decides what is still open at the end of the recording.
     pub(super) fn settle_all(&mut self) {
         while let Some((operation, _)) = self.calls.pop_front() {
-            self.settle(operation);
+            self.settle(&operation);
         }
         for undecided in std::mem::take(&mut self.undecided).into_values() {
             self.not_stored(&undecided);

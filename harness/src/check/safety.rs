@@ -1,16 +1,18 @@
 //! Safety rules that one revision decides: S1, S2, S4 (overwritten), S7, S8, S10, and the state they need.
 
+use super::address::{AddressId, IpAddressObject};
 use super::eventual::OpenDuplicate;
 use super::occupancy::View;
 use super::violation::{Detail, Lock};
-use super::world::{self, Bitmap, Held, IpAddressObject, Life, LifeId, Parent, address_of_bit, differing_bits};
+use super::world::{self, Bitmap, Held, Life, LifeId, Parent, address_of_bit, differing_bits};
 use super::{BrokenAssumption, DraftDetail, Judge, Rule, Sometimes};
 use crate::history::{
-    Change, Micros, RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
+    Change, Micros, RangeKey, ServiceKey, ServiceType, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
 };
 use crate::net::ServiceRange;
 use ipnet::IpNet;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -44,7 +46,7 @@ impl Judge<'_> {
             ips: Vec::new(),
             created_revision: revision,
             created: at,
-            held: Vec::with_capacity(ips.len()),
+            held: SmallVec::new(),
             gone: false,
             made_by: None,
             pins: 0,
@@ -61,10 +63,9 @@ impl Judge<'_> {
     }
 
     fn update_service(&mut self, id: LifeId, revision: i64, at: Micros, service: StoredService) {
-        const EXTERNAL_NAME: &str = "ExternalName";
         let Some(life) = self.lives.get(id) else { return };
-        let was = (life.ips.first().copied(), life.service_type == EXTERNAL_NAME);
-        let now = (service.ips.first().copied(), service.service_type == EXTERNAL_NAME);
+        let was = (life.ips.first().copied(), life.service_type == ServiceType::ExternalName);
+        let now = (service.ips.first().copied(), service.service_type == ServiceType::ExternalName);
         if let (Some(from), false, false) = (was.0, was.1, now.1)
             && now.0 != Some(from)
         {
@@ -122,7 +123,8 @@ impl Judge<'_> {
     fn take_address(&mut self, id: LifeId, ip: IpAddr, revision: i64, at: Micros) {
         let bitmap_revision = self.bitmap_of(ip).map_or(0, |bitmap| bitmap.revision);
         let Some(life) = self.lives.get_mut(id) else { return };
-        let address = self.addresses.entry(ip).or_default();
+        let place = self.addresses.id(ip);
+        let address = &mut self.addresses[place];
         let parent = match &address.ip_address {
             None => Parent::NoIpAddress,
             Some(object) if object.parent.as_ref() == Some(life.key.as_ref()) => Parent::ThisService,
@@ -141,13 +143,14 @@ impl Judge<'_> {
         });
         address.owners.push(id);
         if address.owners.len() > self.definitions.owners_allowed {
-            self.doubled(id, ip, revision, at);
+            self.doubled(id, place, revision, at);
         }
-        self.reconsider(ip, at);
+        self.reconsider(place, at);
     }
 
-    fn doubled(&mut self, second: LifeId, ip: IpAddr, revision: i64, at: Micros) {
-        let Some(address) = self.addresses.get_mut(&ip) else { return };
+    fn doubled(&mut self, second: LifeId, place: AddressId, revision: i64, at: Micros) {
+        let address = &mut self.addresses[place];
+        let ip = address.ip;
         let firsts: Vec<LifeId> = address.owners.iter().copied().filter(|owner| *owner != second).collect();
         if !address.doubled {
             address.doubled = true;
@@ -179,20 +182,20 @@ impl Judge<'_> {
                 held.current = false;
             }
         }
-        if let Some(address) = self.addresses.get_mut(&ip) {
-            address.owners.retain(|owner| *owner != id);
-            if address.bit {
-                address.bit_release_until = release_until;
-            }
-            if address.ip_address.is_some() {
-                address.ip_address_release_until = release_until;
-            }
-            if address.doubled {
-                address.doubled = !address.owners.is_empty();
-                self.end_duplicates(ip, id, revision);
-            }
+        let place = self.addresses.id(ip);
+        let address = &mut self.addresses[place];
+        address.owners.retain(|owner| *owner != id);
+        if address.bit {
+            address.bit_release_until = release_until;
         }
-        self.reconsider(ip, at);
+        if address.ip_address.is_some() {
+            address.ip_address_release_until = release_until;
+        }
+        if address.doubled {
+            address.doubled = !address.owners.is_empty();
+            self.end_duplicates(ip, id, revision);
+        }
+        self.reconsider(place, at);
     }
 
     fn end_duplicates(&mut self, ip: IpAddr, gone: LifeId, revision: i64) {
@@ -215,37 +218,38 @@ impl Judge<'_> {
     }
 
     pub(super) fn put_ip_address(&mut self, revision: i64, at: Micros, object: StoredIpAddress) {
-        let ip = object.ip;
-        let parent = object.parent.clone();
-        self.ip_address_given_up(revision, at, ip, parent.as_ref());
-        let address = self.addresses.entry(ip).or_default();
+        let place = self.addresses.id(object.ip);
+        self.ip_address_given_up(revision, at, place, object.parent.as_ref());
+        let address = &mut self.addresses[place];
         let fresh = address.ip_address.is_none();
         address.ip_address = Some(IpAddressObject { parent: object.parent, managed: object.managed });
         address.ip_address_revision = revision;
         if fresh {
             address.ip_address_release_until = Micros(0);
             self.ip_address_claimed = Some(at);
-            self.occupancy.set(ip, View::IpAddresses, true, at);
+            self.occupancy.set(&mut self.addresses, place, View::IpAddresses, true, at);
         }
-        self.reconsider(ip, at);
+        self.reconsider(place, at);
     }
 
     pub(super) fn delete_ip_address(&mut self, revision: i64, at: Micros, ip: IpAddr) {
-        self.ip_address_given_up(revision, at, ip, None);
-        let address = self.addresses.entry(ip).or_default();
+        let place = self.addresses.id(ip);
+        self.ip_address_given_up(revision, at, place, None);
+        let address = &mut self.addresses[place];
         if address.ip_address.take().is_none() {
             self.removed_unstored(revision, format!("IPAddress {ip}"));
             return;
         }
         address.ip_address_release_until = Micros(0);
         address.ip_address_revision = revision;
-        self.occupancy.set(ip, View::IpAddresses, false, at);
-        self.reconsider(ip, at);
+        self.occupancy.set(&mut self.addresses, place, View::IpAddresses, false, at);
+        self.reconsider(place, at);
     }
 
     /// S7 for the IPAddress: it named a live owner and names it no more.
-    fn ip_address_given_up(&mut self, revision: i64, at: Micros, ip: IpAddr, to: Option<&ServiceKey>) {
-        let Some(address) = self.addresses.get(&ip) else { return };
+    fn ip_address_given_up(&mut self, revision: i64, at: Micros, place: AddressId, to: Option<&ServiceKey>) {
+        let address = &self.addresses[place];
+        let ip = address.ip;
         let Some(object) = address.ip_address.as_ref().filter(|object| object.managed) else { return };
         if object.parent.as_ref() == to || at <= address.ip_address_release_until {
             return;
@@ -263,7 +267,8 @@ impl Judge<'_> {
     }
 
     fn set_bit(&mut self, revision: i64, at: Micros, ip: IpAddr, set: bool) {
-        let address = self.addresses.entry(ip).or_default();
+        let place = self.addresses.id(ip);
+        let address = &mut self.addresses[place];
         let given_up = match address.owners.as_slice() {
             [owner] if !set && !address.doubled && at > address.bit_release_until => Some(*owner),
             _ => None,
@@ -276,7 +281,7 @@ impl Judge<'_> {
         } else if address.ip_address.is_some() {
             self.half_released = Some(at);
         }
-        self.occupancy.set(ip, View::Bits, set, at);
+        self.occupancy.set(&mut self.addresses, place, View::Bits, set, at);
         // S7 for the bit: only for an owner that became visible with its bit set. Another's bit was never its lock.
         let owner = given_up.and_then(|id| self.lives.get(id));
         let secured = owner.filter(|life| life.held.iter().any(|held| held.current && held.ip == ip && held.bit));
@@ -284,7 +289,7 @@ impl Judge<'_> {
             let (service, uid) = (life.key.as_ref().clone(), life.uid.clone());
             self.violated(Rule::S7, revision, at, Detail::LockGivenUp { lock: Lock::Bit, ip, service, uid });
         }
-        self.reconsider(ip, at);
+        self.reconsider(place, at);
     }
 
     /// S8.
@@ -299,7 +304,7 @@ impl Judge<'_> {
         };
         let old = std::mem::take(&mut self.bitmaps[world::index(key)]);
         let same_range = old.range == range || old.range.is_none();
-        let mut flips = Vec::new();
+        let mut flips = std::mem::take(&mut self.flips);
         let mut beyond = None;
         let mut flip = |of: &Option<ServiceRange>, bit: u64, set: bool| {
             match of.as_ref().and_then(|range| address_of_bit(range, bit)) {
@@ -325,9 +330,10 @@ impl Judge<'_> {
         if same_range {
             self.many_bits(revision, at, key, &flips);
         }
-        for (ip, set) in flips {
+        for (ip, set) in flips.drain(..) {
             self.set_bit(revision, at, ip, set);
         }
+        self.flips = flips;
     }
 
     pub(super) fn delete_range(&mut self, revision: i64, at: Micros, key: RangeKey) {
@@ -374,7 +380,7 @@ impl Judge<'_> {
     pub(super) fn put_service_cidr(&mut self, at: Micros, cidr: &StoredServiceCidr) {
         let usable = (self.definitions.usable)(cidr);
         for range in self.cidrs.put(cidr, usable, at) {
-            self.occupancy.track(range, (self.definitions.upper_band)(&range));
+            self.occupancy.track(range, (self.definitions.upper_band)(&range), &self.addresses);
         }
         self.rearm();
     }

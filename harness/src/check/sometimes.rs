@@ -2,6 +2,7 @@
 //! nothing.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Something worth having happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,4 +36,25 @@ pub enum Sometimes {
     UnknownWasNotStored,
     /// A server was killed while a call to it was in flight.
     KilledInFlight,
+}
+
+impl fmt::Display for Sometimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sometimes::CreationsOverlapped => "creations through two servers were in flight at once",
+            Sometimes::SameAddressOverlapped => "two servers were asked for one address at once",
+            Sometimes::AddressTaken => "a creation was refused because its address was taken",
+            Sometimes::RangeFull => "a creation was refused because the range was full",
+            Sometimes::LowerBandUsed => "a dynamic address came from the lower band",
+            Sometimes::Duplicate => "two live Services held one address",
+            Sometimes::DuplicateReported => "an Event reported a duplicate",
+            Sometimes::OrphanRepaired => "an IPAddress without its Service was removed",
+            Sometimes::LeakRepaired => "a bit without its Service was cleared",
+            Sometimes::BitRepaired => "a missing bit was set by repair",
+            Sometimes::IpAddressRepaired => "a missing IPAddress was made by repair",
+            Sometimes::UnknownWasStored => "a creation with unknown outcome was stored",
+            Sometimes::UnknownWasNotStored => "a creation with unknown outcome was not stored",
+            Sometimes::KilledInFlight => "a server was killed with a call in flight",
+        })
+    }
 }

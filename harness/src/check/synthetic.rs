@@ -3,7 +3,7 @@
 use crate::bitmap::AllocationBitmap;
 use crate::history::{
     Change, Completeness, End, Entry, Micros, Operation, OperationKind, Outcome, RangeKey, Revision, ServerId,
-    ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr, Topology, TopologyEvent,
+    ServiceKey, ServiceType, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr, Topology, TopologyEvent,
 };
 use crate::model::random::Random;
 use crate::net::{ServiceRange, from_bits, to_bits};
@@ -134,20 +134,20 @@ impl Synthetic {
         self.change(Change::PutService(StoredService {
             key: key.clone(),
             uid: uid.clone(),
-            service_type: "ClusterIP".into(),
+            service_type: ServiceType::ClusterIp,
             ips: vec![ip],
             deleting: false,
         }));
         let server = self.random.below(SERVERS);
         let returned = self.tick();
-        self.ready.push_back(Entry::Operation(Operation {
+        self.ready.push_back(Entry::Operation(Box::new(Operation {
             client: server as u16,
             server: ServerId(server as u8),
             kind: OperationKind::CreateService { service: key.clone(), wanted: Vec::new() },
             invoked,
             returned,
             outcome: Outcome::Ok { granted: vec![ip], uid, revision: self.revision },
-        }));
+        })));
         self.live.push_back((key, ip));
     }
 

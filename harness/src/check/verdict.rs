@@ -1,16 +1,17 @@
 //! The verdict on one recording. Serialized, it is the same bytes for the same recording.
 
 use super::assumptions::BrokenAssumption;
-use super::refusal::Refusal;
 use super::rules::Rule;
 use super::sometimes::Sometimes;
 use super::violation::Violation;
 use crate::history::Micros;
+use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The version of the serialized verdict.
-pub const VERDICT_FORMAT: u32 = 1;
+pub const VERDICT_FORMAT: u32 = 2;
 
 /// How a recording fares against the rules. Which violations a scenario expects is not decided here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,6 +76,12 @@ pub struct Unmet {
     pub met: u64,
 }
 
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} times, {} required", self.condition, self.met, self.required)
+    }
+}
+
 /// What was counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
@@ -125,6 +132,8 @@ pub struct ServerStatistics {
     pub ok: u64,
     /// Refused, by reason.
     pub refused: BTreeMap<Refusal, u64>,
+    /// Refused for a reason that is not the allocator's.
+    pub refused_otherwise: u64,
     /// Unknown, and stored.
     pub unknown_stored: u64,
     /// Unknown, and not stored.

@@ -1,9 +1,9 @@
 //! What a broken rule looks like: the rule and the data that show it.
 
-use super::refusal::Refusal;
 use super::rules::Rule;
 use crate::gates::AllocatorMode;
 use crate::history::{Micros, RangeKey, ServerId, ServiceKey};
+use crate::refusal::Refusal;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -83,7 +83,7 @@ pub enum Detail {
         /// The Service that is stored.
         owner: Owner,
         /// Why it was refused.
-        refusal: Refusal,
+        refusal: Option<Refusal>,
         /// HTTP status.
         code: u16,
     },
@@ -207,7 +207,7 @@ pub enum Detail {
         /// The Service that was not created; its uid is empty.
         owner: Owner,
         /// Why it was refused.
-        refusal: Refusal,
+        refusal: Option<Refusal>,
         /// HTTP status.
         code: u16,
         /// A range with a free address of every family the server has.

@@ -144,14 +144,14 @@ impl Client {
         } else {
             OperationKind::CreateService { service, wanted: call.wanted.into_iter().collect() }
         };
-        cluster.entries.push(Entry::Operation(Operation {
+        cluster.entries.push(Entry::Operation(Box::new(Operation {
             client: self.id,
             server: ServerId(call.server as u8),
             kind,
             invoked: Micros(call.invoked),
             returned: Micros(cluster.now),
             outcome,
-        }));
+        })));
     }
 }
 

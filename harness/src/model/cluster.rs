@@ -3,8 +3,8 @@
 use crate::bitmap::AllocationBitmap;
 use crate::gates::AllocatorMode;
 use crate::history::{
-    Change, Entry, Micros, RangeKey, Revision, ServerId, ServiceKey, StoredIpAddress, StoredRange, StoredService,
-    StoredServiceCidr,
+    Change, Entry, Micros, RangeKey, Revision, ServerId, ServiceKey, ServiceType, StoredIpAddress, StoredRange,
+    StoredService, StoredServiceCidr,
 };
 use crate::net::ServiceRange;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +132,7 @@ impl Cluster {
         self.write(Change::PutService(StoredService {
             key: key.clone(),
             uid: uid.to_string(),
-            service_type: "ClusterIP".into(),
+            service_type: ServiceType::ClusterIp,
             ips: ips.to_vec(),
             deleting: false,
         }));

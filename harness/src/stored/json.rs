@@ -1,7 +1,9 @@
 //! The JSON form of the stored objects, read by the types of k8s-openapi.
 
 use super::{DecodeError, MANAGED_BY, cluster_ips, networks, optional_network, service_reference};
-use crate::history::{RangeKey, ServiceKey, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr};
+use crate::history::{
+    RangeKey, ServiceKey, ServiceType, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
+};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
@@ -25,7 +27,7 @@ pub fn service(key: &ServiceKey, text: &[u8]) -> Result<StoredService, DecodeErr
     Ok(StoredService {
         key: key.clone(),
         uid: service.metadata.uid.unwrap_or_default(),
-        service_type: spec.type_.unwrap_or_default(),
+        service_type: ServiceType::parse(spec.type_.as_deref().unwrap_or_default()),
         ips: cluster_ips(&spec.cluster_ip.unwrap_or_default(), &spec.cluster_ips.unwrap_or_default())?,
         deleting: service.metadata.deletion_timestamp.is_some(),
     })

@@ -5,7 +5,7 @@ use crate::check::{CaseContext, Rule};
 use crate::gates::{AllocatorMode, Gate};
 use crate::history::{
     Change, Completeness, End, Entry, Micros, Observation, Operation, OperationKind, Outcome, RangeKey, Revision,
-    ServerId, ServiceKey, Side, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr, Topology,
+    ServerId, ServiceKey, ServiceType, Side, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr, Topology,
     TopologyEvent,
 };
 use crate::net::ServiceRange;
@@ -44,6 +44,8 @@ pub(in crate::check) struct Recording {
     pub range: IpNet,
     pub bitmap: AllocationBitmap,
     uids: u32,
+    /// How long the next call takes, in microseconds.
+    taking: u64,
 }
 
 pub(in crate::check) const RANGE: &str = "10.0.0.0/27";
@@ -58,7 +60,15 @@ impl Recording {
 
     pub fn with(range: &str, modes: &[AllocatorMode]) -> Self {
         let bitmap = AllocationBitmap::empty(ServiceRange::new(net(range)).unwrap());
-        let mut it = Recording { entries: Vec::new(), at: 0, revision: 1, range: net(range), bitmap, uids: 0 };
+        let mut it = Recording {
+            entries: Vec::new(),
+            at: 0,
+            revision: 1,
+            range: net(range),
+            bitmap,
+            uids: 0,
+            taking: 1_000_000,
+        };
         for (index, mode) in modes.iter().enumerate() {
             let server = ServerId(index as u8);
             it.start(server, spec(*mode, range)).topology(TopologyEvent::Ready { server });
@@ -156,12 +166,12 @@ impl Recording {
     }
 
     pub fn service(self, name: &str, address: &str) -> Self {
-        self.service_with(name, &format!("uid-{name}"), "ClusterIP", &[address], false)
+        self.service_with(name, &format!("uid-{name}"), ServiceType::ClusterIp, &[address], false)
     }
 
-    pub fn service_with(self, name: &str, uid: &str, service_type: &str, ips: &[&str], deleting: bool) -> Self {
+    pub fn service_with(self, name: &str, uid: &str, service_type: ServiceType, ips: &[&str], deleting: bool) -> Self {
         let ips = ips.iter().map(|it| ip(it)).collect();
-        let (key, uid, service_type) = (key(name), uid.to_string(), service_type.to_string());
+        let (key, uid) = (key(name), uid.to_string());
         self.change(Change::PutService(StoredService { key, uid, service_type, ips, deleting }))
     }
 
@@ -169,20 +179,26 @@ impl Recording {
         self.change(Change::DeleteService(key(name)))
     }
 
-    /// A creation that took the last second.
+    /// Makes the next call take this long; otherwise it is a second.
+    pub fn taking(mut self, millis: u64) -> Self {
+        self.taking = millis * 1_000;
+        self
+    }
+
+    /// A creation that took the last second, or as long as [`Recording::taking`] says.
     pub fn call(mut self, server: ServerId, name: &str, wanted: &[&str], outcome: Outcome) -> Self {
         let returned = self.tick();
         let kind =
             OperationKind::CreateService { service: key(name), wanted: wanted.iter().map(|it| ip(it)).collect() };
         self.uids += 1;
-        self.entries.push(Entry::Operation(Operation {
+        self.entries.push(Entry::Operation(Box::new(Operation {
             client: self.uids as u16,
             server,
             kind,
-            invoked: Micros(returned.0.saturating_sub(1_000_000)),
+            invoked: Micros(returned.0.saturating_sub(std::mem::replace(&mut self.taking, 1_000_000))),
             returned,
             outcome,
-        }));
+        })));
         self
     }
 
@@ -195,14 +211,14 @@ impl Recording {
         } else {
             Outcome::Refused { code: 409, reason: "Conflict".into(), message: "changed meanwhile".into() }
         };
-        self.entries.push(Entry::Operation(Operation {
+        self.entries.push(Entry::Operation(Box::new(Operation {
             client: self.uids as u16,
             server,
-            kind: OperationKind::ChangeType { service: key(name), service_type: "ExternalName".into() },
+            kind: OperationKind::ChangeType { service: key(name), service_type: ServiceType::ExternalName },
             invoked: Micros(returned.0.saturating_sub(1_000_000)),
             returned,
             outcome,
-        }));
+        })));
         self
     }
 
