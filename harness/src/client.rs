@@ -29,19 +29,41 @@ pub async fn from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
     kube::Client::try_from(config).map_err(|error| failed(error.to_string()))
 }
 
-/// Content if `/readyz` says ok, else the names of the failing checks.
-///
-/// # Errors
-/// Not ready; `missing` names the failing checks or the transport's error.
-pub async fn readyz(client: &kube::Client) -> Result<(), NotYet> {
+/// What a server says to `/readyz`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// Ready.
+    Ready,
+    /// It answers, and these checks fail.
+    Failing(Vec<String>),
+    /// It does not answer, for this reason.
+    Silent(String),
+}
+
+impl Readiness {
+    /// Content if ready, else what is missing.
+    ///
+    /// # Errors
+    /// Not ready.
+    pub fn required(self) -> Result<(), NotYet> {
+        match self {
+            Readiness::Ready => Ok(()),
+            Readiness::Failing(checks) => Err(NotYet::new(format!("readyz: {}", checks.join(", ")))),
+            Readiness::Silent(why) => Err(NotYet::new(format!("an answer of /readyz ({why})"))),
+        }
+    }
+}
+
+/// Asks a server whether it is ready.
+pub async fn readyz(client: &kube::Client) -> Readiness {
     match get_text(client, "/readyz?verbose").await {
-        Ok(_) => Ok(()),
+        Ok(_) => Readiness::Ready,
         Err(kube::Error::Api(status)) => {
             let failing = failing_checks(&status.message);
-            let text = if failing.is_empty() { format!("HTTP {}", status.code) } else { failing.join(", ") };
-            Err(NotYet::new(format!("readyz: {text}")))
+            let unnamed = || vec![format!("HTTP {}", status.code)];
+            Readiness::Failing(if failing.is_empty() { unnamed() } else { failing })
         }
-        Err(error) => Err(NotYet::new(format!("an answer of /readyz ({})", root_cause(&error)))),
+        Err(error) => Readiness::Silent(root_cause(&error)),
     }
 }
 
@@ -75,6 +97,24 @@ fn parse_feature_gates(metrics: &str) -> BTreeMap<Gate, bool> {
         Some((name.parse().ok()?, value.trim() == "1"))
     });
     pairs.collect()
+}
+
+/// The metrics of a server about ClusterIPs, name and labels with their value: how full its allocators think the
+/// ranges are, what they granted and refused, and what the bitmap repair found. Histogram buckets are left out.
+///
+/// # Errors
+/// The server does not answer.
+pub async fn allocator_metrics(client: &kube::Client) -> Result<Vec<(String, f64)>, kube::Error> {
+    Ok(parse_allocator_metrics(&get_text(client, "/metrics").await?))
+}
+
+fn parse_allocator_metrics(metrics: &str) -> Vec<(String, f64)> {
+    const PREFIXES: [&str; 2] = ["kube_apiserver_clusterip_allocator_", "apiserver_clusterip_repair_"];
+    let chosen = metrics.lines().filter(|line| {
+        PREFIXES.iter().any(|prefix| line.starts_with(prefix)) && !line.contains("_bucket{") && !line.starts_with('#')
+    });
+    let pairs = chosen.filter_map(|line| line.rsplit_once(' '));
+    pairs.filter_map(|(name, value)| Some((name.trim().to_string(), value.parse().ok()?))).collect()
 }
 
 /// The body of a GET.
@@ -117,6 +157,24 @@ mod tests {
         let verbose = "[+]ping ok\n[-]poststarthook/start-service-ip-repair-controllers failed: reason withheld\n\
                        [-]etcd failed: reason withheld\nreadyz check failed\n";
         assert_eq!(failing_checks(verbose), ["poststarthook/start-service-ip-repair-controllers", "etcd"]);
+    }
+
+    #[test]
+    fn the_metrics_about_cluster_ips_are_picked() {
+        let metrics = "# TYPE kube_apiserver_clusterip_allocator_allocated_ips gauge\n\
+            kube_apiserver_clusterip_allocator_allocated_ips{cidr=\"10.0.0.0/24\"} 12\n\
+            kube_apiserver_clusterip_allocator_allocation_duration_seconds_bucket{cidr=\"10.0.0.0/24\",le=\"1\"} 3\n\
+            apiserver_clusterip_repair_ip_errors_total{type=\"leak\"} 2\n\
+            apiserver_request_total{code=\"200\"} 7\n";
+        let seen = parse_allocator_metrics(metrics);
+        let named = |name: &str, value| (name.to_string(), value);
+        assert_eq!(
+            seen,
+            [
+                named("kube_apiserver_clusterip_allocator_allocated_ips{cidr=\"10.0.0.0/24\"}", 12.0),
+                named("apiserver_clusterip_repair_ip_errors_total{type=\"leak\"}", 2.0),
+            ]
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::client::{self, ClientError};
 use crate::combo::Combo;
 use crate::etcd::{Etcd, EtcdError};
 use crate::files::{FileError, write_atomically};
-use crate::history::{ServerId, TopologyEvent};
+use crate::history::{Observation, ServerId, TopologyEvent};
 use crate::journal::Journal;
 use crate::pki::{Pki, PkiError};
 use crate::process::ProcessError;
@@ -26,6 +26,8 @@ use local::{Apiserver, ControllerManager, EtcdServer};
 /// Longest time from the start of a server to ready. The start hook of the repair loops gives up after 60 s; beyond
 /// that the process is gone by itself.
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long a server is asked for its metrics before it is stopped: paused ones never answer.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Grace of an ordered stop before SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
@@ -180,6 +182,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn stop_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        record_metrics(id, self.client(id)?, &self.journal).await;
         self.take(id)?.process.stop(STOP_GRACE).await?;
         self.journal.topology(TopologyEvent::Stopped { server: id });
         Ok(())
@@ -348,6 +351,7 @@ impl ControlPlane {
         for (id, server) in running {
             let journal = self.journal.clone();
             stops.spawn(async move {
+                record_metrics(id, server.client.clone(), &journal).await;
                 let result = server.process.stop(STOP_GRACE).await;
                 journal.topology(TopologyEvent::Stopped { server: id });
                 result
@@ -411,6 +415,14 @@ impl ClusterError {
             | ClusterError::TwoControllerManagers
             | ClusterError::Task { .. } => false,
         }
+    }
+}
+
+/// Takes the last words of a server about its allocators into the recording. One that does not answer in time has none.
+async fn record_metrics(server: ServerId, client: kube::Client, journal: &Journal) {
+    let answer = tokio::time::timeout(METRICS_TIMEOUT, client::allocator_metrics(&client)).await;
+    for (name, value) in answer.ok().and_then(Result::ok).into_iter().flatten() {
+        journal.observe(Observation::Metric { server, name, value });
     }
 }
 

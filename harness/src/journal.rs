@@ -1,6 +1,6 @@
 //! The one clock and the one list of a case: everything that is recorded goes through here.
 
-use crate::history::{Entry, Micros, Topology, TopologyEvent};
+use crate::history::{Entry, Micros, Observation, Side, Topology, TopologyEvent};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
@@ -30,5 +30,10 @@ impl Journal {
     /// Records something that happened to a server, now.
     pub fn topology(&self, event: TopologyEvent) {
         self.push(Entry::Topology(Topology { at: self.now(), event }));
+    }
+
+    /// Records a side observation, now.
+    pub fn observe(&self, observation: Observation) {
+        self.push(Entry::Side(Side { at: self.now(), observation }));
     }
 }

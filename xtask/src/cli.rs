@@ -26,7 +26,7 @@ pub enum Command {
     Fetch(crate::fetch::Args),
     /// Judge saved runs or cases again from their recordings
     Check(CheckArgs),
-    /// Measure start times and memory, and print medians with their spread
+    /// Measure start times and memory of servers and the speed of the judge, and print medians with their spread
     Bench(BenchArgs),
 }
 
@@ -123,8 +123,20 @@ pub enum Format {
     Json,
 }
 
+/// What `bench` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Figures {
+    /// Control planes: start, memory, stop.
+    Servers,
+    /// The judge on a synthetic recording of ten million revisions.
+    Checker,
+}
+
 #[derive(clap::Args)]
 pub struct BenchArgs {
+    /// What to measure [default: all]
+    #[arg(value_enum, value_name = "FIGURES")]
+    pub figures: Vec<Figures>,
     /// Counted runs of each measurement
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=50))]
     pub runs: u16,
