@@ -258,6 +258,7 @@ impl<'a> Judge<'a> {
         }
     }
 
+    #[inline]
     fn entry(&mut self, entry: Entry) {
         self.assumptions.watch(&entry, self.definitions, self.context.names_are_unique);
         self.statistics.entries += 1;

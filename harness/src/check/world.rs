@@ -101,6 +101,7 @@ pub(super) struct Lives {
 }
 
 impl Lives {
+    #[inline]
     pub fn insert(&mut self, life: Life) -> LifeId {
         let key = life.key.clone();
         let index = self.free.pop().unwrap_or_else(|| {
