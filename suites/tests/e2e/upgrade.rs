@@ -5,7 +5,7 @@ use anyhow::Context;
 use harness::bitmap::AllocationBitmap;
 use harness::check::Sometimes;
 use harness::expect::{Hazard, Scenario, hazard_of_dynamic_taken};
-use harness::gates::AllocatorMode;
+use harness::gates::{AllocatorMode, Gate};
 use harness::history::{Operation, Outcome, ServerId, TopologyEvent};
 use harness::net::ServiceRange;
 use harness::record::Observed;
@@ -25,6 +25,8 @@ use suites::rolling::{Traffic, start_controller_manager, start_server_under_traf
 
 /// Servers of a rolling upgrade.
 const ROLLING_SERVERS: usize = 2;
+/// The usual number of servers of a highly available control plane.
+const HIGHLY_AVAILABLE: usize = 3;
 /// Services that no traffic touches; their addresses must outlive every step.
 const ANCHORS: usize = 6;
 /// A lock that repair makes is there within seconds, the first bitmap pass included.
@@ -56,6 +58,20 @@ const REPLACED_CREATES: usize = 5;
 #[tokio::test]
 async fn a_rolling_upgrade_downgrade_upgrade_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
     case::run_old_first(Scenario::RollingUpgrade, combo, &[], ROLLING_SERVERS, async |case: &mut Case| {
+        let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
+        roll(case, &[new.clone(), old, new]).await
+    })
+    .await
+}
+
+/// The other servers go on while one is away, so that three modes of one path meet.
+#[rstest]
+#[case::v1_32_bitmap__v1_33_dual_write("v1_32_bitmap__v1_33_dual_write")]
+#[case::v1_33_dual_write__v1_34_ip_address("v1_33_dual_write__v1_34_ip_address")]
+#[case::v1_36_ip_address__v1_37_ip_address("v1_36_ip_address__v1_37_ip_address")]
+#[tokio::test]
+async fn a_rolling_upgrade_of_three_servers_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::RollingOfThree, combo, &[], HIGHLY_AVAILABLE, async |case: &mut Case| {
         let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
         roll(case, &[new.clone(), old, new]).await
     })
@@ -297,61 +313,100 @@ async fn the_same_static_ip_is_granted_once_half_way(#[case] combo: &str) -> any
 #[tokio::test]
 async fn a_downgrade_finds_a_bitmap_that_is_true(#[case] combo: &str) -> anyhow::Result<()> {
     case::run_old_first(Scenario::BitmapAfterDowngrade, combo, &[STALE_RANGE], 1, async |case: &mut Case| {
-        let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
-        let (before, deleted, after, again) = STALE;
-        let server = ServerId(0);
-        let mut observed = Observed::default();
-        let mut setup = Vec::new();
-        let mut client = case.client(server)?;
-        for index in 0..before {
-            setup.push(client.create(&format!("before-{index}"), &[]).await);
-        }
-        let freed: Vec<IpAddr> = setup[..deleted].iter().flat_map(|it| granted(it).to_vec()).collect();
-        case.plane.replace_server(server, new).await?;
-        let mut client = case.client(server)?;
-        for index in 0..deleted {
-            setup.push(client.delete(&format!("before-{index}")).await);
-        }
-        for index in 0..after {
-            setup.push(client.create(&format!("after-{index}"), &[]).await);
-        }
-        let given: BTreeSet<IpAddr> = setup[before + deleted..].iter().flat_map(|it| granted(it).to_vec()).collect();
-        if !count_refusals(&setup, &mut observed).is_empty() {
-            observed.wrong.push("a create or delete before the downgrade was refused".into());
-        }
-        case.plane.replace_server(server, old).await?;
-        let bitmap = primary_bitmap(&case.plane.etcd()?).await?.context("the bitmap must exist after a downgrade")?;
-        let predicted = predicted_failures(&bitmap, &given, again);
-        let mut client = case.client(server)?;
-        let mut dynamic = Vec::new();
-        for index in 0..again {
-            dynamic.push(client.create(&format!("again-{index}"), &[]).await);
-        }
-        // Only those that nobody holds by now: a dynamic create may have been given one.
-        let taken: BTreeSet<IpAddr> = dynamic.iter().flat_map(|it| granted(it).to_vec()).chain(given).collect();
-        let mut statics = Vec::new();
-        for (index, ip) in freed.iter().filter(|ip| !taken.contains(ip)).enumerate() {
-            statics.push(client.create(&format!("static-{index}"), &[*ip]).await);
-        }
-        let dynamic_refused = count_refusals(&dynamic, &mut observed);
-        let static_refused = count_refusals(&statics, &mut observed);
-        require_only(&[Refusal::DynamicTaken], &dynamic_refused, &mut observed);
-        require_only(&[Refusal::StaticTaken], &static_refused, &mut observed);
-        let failed = dynamic_refused.values().sum::<u64>();
-        let refused = static_refused.values().sum::<u64>();
-        let (mean, deviation) = predicted;
-        if (failed as f64 - mean).abs() > 4.0 * deviation + 1.0 {
-            observed.wrong.push(format!("{failed} creates failed, {mean:.1} +- {deviation:.1} were predicted"));
-        }
-        observed.measured.insert("predicted_failures".into(), mean);
-        observed.hazards.insert(Hazard::StaleBitmapAfterDowngrade, failed + refused);
-        observed.summary = format!(
-            "after the downgrade {failed} of {again} creates failed ({mean:.1} +- {deviation:.1} predicted), and {refused} of {} freed static addresses were refused",
-            statics.len()
-        );
+        let downgraded = downgrade(case, false).await?;
+        let mut observed = downgraded.observed;
+        observed.hazards.insert(Hazard::StaleBitmapAfterDowngrade, downgraded.failed + downgraded.refused);
         Ok(observed)
     })
     .await
+}
+
+#[rstest]
+#[case::v1_33_dual_write__v1_34_ip_address("v1_33_dual_write__v1_34_ip_address")]
+#[case::v1_33_dual_write__v1_33_ip_address("v1_33_dual_write__v1_33_ip_address")]
+#[tokio::test]
+async fn a_bitmap_that_was_rebuilt_makes_a_downgrade_safe(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::BitmapRebuilt, combo, &[STALE_RANGE], 1, async |case: &mut Case| {
+        let downgraded = downgrade(case, true).await?;
+        let mut observed = downgraded.observed;
+        if downgraded.failed > 0 {
+            observed.wrong.push(format!("{} creates failed although the bitmap was rebuilt", downgraded.failed));
+        }
+        observed.hazards.insert(Hazard::StaleBit, downgraded.refused);
+        Ok(observed)
+    })
+    .await
+}
+
+/// What creates met after a downgrade.
+struct Downgraded {
+    observed: Observed,
+    /// Creates without an address that failed.
+    failed: u64,
+    /// Creates with an address that was free and refused.
+    refused: u64,
+}
+
+/// Creates before an upgrade, deletes and creates after it, and creates after the downgrade; a bitmap server may rebuild
+/// the bitmap in between.
+async fn downgrade(case: &mut Case, rebuild: bool) -> anyhow::Result<Downgraded> {
+    let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
+    let (before, deleted, after, again) = STALE;
+    let server = ServerId(0);
+    let mut observed = Observed::default();
+    let mut setup = Vec::new();
+    let mut client = case.client(server)?;
+    for index in 0..before {
+        setup.push(client.create(&format!("before-{index}"), &[]).await);
+    }
+    let freed: Vec<IpAddr> = setup[..deleted].iter().flat_map(|it| granted(it).to_vec()).collect();
+    case.plane.replace_server(server, new).await?;
+    let mut client = case.client(server)?;
+    for index in 0..deleted {
+        setup.push(client.delete(&format!("before-{index}")).await);
+    }
+    for index in 0..after {
+        setup.push(client.create(&format!("after-{index}"), &[]).await);
+    }
+    let given: BTreeSet<IpAddr> = setup[before + deleted..].iter().flat_map(|it| granted(it).to_vec()).collect();
+    if !count_refusals(&setup, &mut observed).is_empty() {
+        observed.wrong.push("a create or delete before the downgrade was refused".into());
+    }
+    if rebuild {
+        // Ready only after the first pass of its repair loop.
+        let bitmap_server = old.clone().gate(Gate::MultiCidrServiceAllocator, false);
+        case.plane.replace_server(server, bitmap_server).await?;
+    }
+    case.plane.replace_server(server, old).await?;
+    let bitmap = primary_bitmap(&case.plane.etcd()?).await?.context("the bitmap must exist after a downgrade")?;
+    let predicted = predicted_failures(&bitmap, &given, again);
+    let mut client = case.client(server)?;
+    let mut dynamic = Vec::new();
+    for index in 0..again {
+        dynamic.push(client.create(&format!("again-{index}"), &[]).await);
+    }
+    // Only those that nobody holds by now: a dynamic create may have been given one.
+    let taken: BTreeSet<IpAddr> = dynamic.iter().flat_map(|it| granted(it).to_vec()).chain(given).collect();
+    let mut statics = Vec::new();
+    for (index, ip) in freed.iter().filter(|ip| !taken.contains(ip)).enumerate() {
+        statics.push(client.create(&format!("static-{index}"), &[*ip]).await);
+    }
+    let dynamic_refused = count_refusals(&dynamic, &mut observed);
+    let static_refused = count_refusals(&statics, &mut observed);
+    require_only(&[Refusal::DynamicTaken], &dynamic_refused, &mut observed);
+    require_only(&[Refusal::StaticTaken], &static_refused, &mut observed);
+    let failed = dynamic_refused.values().sum::<u64>();
+    let refused = static_refused.values().sum::<u64>();
+    let (mean, deviation) = predicted;
+    if (failed as f64 - mean).abs() > 4.0 * deviation + 1.0 {
+        observed.wrong.push(format!("{failed} creates failed, {mean:.1} +- {deviation:.1} were predicted"));
+    }
+    observed.measured.insert("predicted_failures".into(), mean);
+    observed.summary = format!(
+        "after the downgrade {failed} of {again} creates failed ({mean:.1} +- {deviation:.1} predicted), and {refused} of {} freed static addresses were refused",
+        statics.len()
+    );
+    Ok(Downgraded { observed, failed, refused })
 }
 
 /// Mean and standard deviation of the creates that fail: each picks a free bit, succeeds if no IPAddress is there, and
