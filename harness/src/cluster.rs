@@ -165,14 +165,41 @@ impl ControlPlane {
     /// # Errors
     /// The server does not get ready as planned.
     pub async fn start_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        let spec = self.slot(id)?.spec.clone();
+        let started = self.launch(id).await;
+        self.seat(id, started)
+    }
+
+    /// The same with etcd paused from the start of the server on, for this long (field report: kubernetes/kubernetes
+    /// issue 141220).
+    ///
+    /// # Errors
+    /// The server does not get ready as planned; etcd goes on all the same.
+    pub async fn start_server_while_etcd_is_paused(
+        &mut self,
+        id: ServerId,
+        pause: Duration,
+    ) -> Result<(), ClusterError> {
+        let paused = async {
+            self.pause_etcd();
+            tokio::time::sleep(pause).await;
+            self.resume_etcd();
+        };
+        let ((), started) = tokio::join!(paused, self.launch(id));
+        self.seat(id, started)
+    }
+
+    async fn launch(&self, id: ServerId) -> Result<Apiserver, ClusterError> {
+        let spec = &self.slot(id)?.spec;
         spec.validate()?;
         let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
         let endpoint = self.etcd.endpoint();
-        let started = Apiserver::start(id, &spec, &program, &self.layout, &self.pki, endpoint, &self.journal).await;
+        let started = Apiserver::start(id, spec, &program, &self.layout, &self.pki, endpoint, &self.journal).await;
         // Whatever went wrong, its process is gone with the error.
-        let server = started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))?;
-        self.slot_mut(id)?.running = Some(server);
+        started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
+    }
+
+    fn seat(&mut self, id: ServerId, started: Result<Apiserver, ClusterError>) -> Result<(), ClusterError> {
+        self.slot_mut(id)?.running = Some(started?);
         self.journal.topology(TopologyEvent::Ready { server: id });
         Ok(())
     }

@@ -41,11 +41,13 @@ pub enum Scenario {
     Chain,
     /// `upgrade::a_crash_in_the_middle_of_creates_loses_nothing`.
     Crash,
+    /// `upgrade::a_pause_of_etcd_at_the_start_of_a_server_is_survived`.
+    EtcdPausedAtStart,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 15] = [
+    pub const ALL: [Scenario; 16] = [
         Scenario::SameStaticIp,
         Scenario::DynamicPressure,
         Scenario::Propagation,
@@ -61,6 +63,7 @@ impl Scenario {
         Scenario::Switching,
         Scenario::Chain,
         Scenario::Crash,
+        Scenario::EtcdPausedAtStart,
     ];
 
     /// Suite (test module) and test function.
@@ -81,6 +84,7 @@ impl Scenario {
             Scenario::Switching => ("upgrade", "switching_the_allocator_keeps_every_address"),
             Scenario::Chain => ("upgrade", "a_chain_of_minors_and_back_keeps_every_address"),
             Scenario::Crash => ("upgrade", "a_crash_in_the_middle_of_creates_loses_nothing"),
+            Scenario::EtcdPausedAtStart => ("upgrade", "a_pause_of_etcd_at_the_start_of_a_server_is_survived"),
         }
     }
 
@@ -90,7 +94,7 @@ impl Scenario {
         match self {
             Scenario::Propagation => 190,
             Scenario::Chain | Scenario::Crash | Scenario::RollingOfThree => 90,
-            Scenario::RollingUpgrade | Scenario::Switching => 60,
+            Scenario::RollingUpgrade | Scenario::Switching | Scenario::EtcdPausedAtStart => 60,
             Scenario::BitmapAfterDowngrade
             | Scenario::BitmapRebuilt
             | Scenario::ReplacedRange
@@ -120,7 +124,8 @@ impl Scenario {
             | Scenario::BitmapAfterDowngrade
             | Scenario::BitmapRebuilt
             | Scenario::UntouchedServices
-            | Scenario::Crash => false,
+            | Scenario::Crash
+            | Scenario::EtcdPausedAtStart => false,
         }
     }
 
@@ -337,6 +342,7 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
         Scenario::Crash => {
             Expectation::holds().or_possibly([Hazard::FirstRepairPassLost, Hazard::ReleasedBeforeStored])
         }
+        Scenario::EtcdPausedAtStart => Expectation::holds().or_possibly([Hazard::FirstRepairPassLost]),
         // Few Services in a wide range: what the stale bitmap and the missing lock do is possible, but rare.
         Scenario::RollingUpgrade | Scenario::RollingOfThree => Expectation::holds()
             .or_possibly(when(hazard_of_dynamic_taken(&modes), dynamic_may_be_taken(&modes)))

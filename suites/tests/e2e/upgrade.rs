@@ -35,6 +35,8 @@ const LOCKS_TIMEOUT: Duration = Duration::from_secs(60);
 const CRASHES: usize = 4;
 /// An IPAddress without a Service is removed when it is 60 s old (`gracePeriod` of RepairIPAddress).
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(80);
+/// How long etcd is paused from the start of a server on: a third of the minute its start hook has.
+const ETCD_PAUSE: Duration = Duration::from_secs(20);
 /// Addresses raced for half way through an upgrade.
 const HALF_WAY_ADDRESSES: usize = 60;
 /// At least so many must really have been asked for at the same time.
@@ -290,6 +292,42 @@ async fn a_crash_in_the_middle_of_creates_loses_nothing(#[case] combo: &str) -> 
             operations.len(),
             operations.len() - finished.len()
         );
+        Ok(observed)
+    })
+    .await
+}
+
+#[rstest]
+#[case::v1_33_bitmap__v1_33_bitmap("v1_33_bitmap__v1_33_bitmap")]
+#[case::v1_33_dual_write__v1_33_dual_write("v1_33_dual_write__v1_33_dual_write")]
+#[case::v1_34_ip_address__v1_34_ip_address("v1_34_ip_address__v1_34_ip_address")]
+#[tokio::test]
+async fn a_pause_of_etcd_at_the_start_of_a_server_is_survived(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run(Scenario::EtcdPausedAtStart, combo, &[], async |case: &mut Case| {
+        let mut observed = Observed::default();
+        let mut anchors = Vec::new();
+        let mut client = case.client(ServerId(0))?;
+        for index in 0..ANCHORS {
+            let operation = client.create(&format!("anchor-{index}"), &[]).await;
+            anchors.push((format!("anchor-{index}"), granted(&operation).to_vec()));
+        }
+        let server = ServerId(1);
+        case.plane.stop_server(server).await?;
+        let begin = Instant::now();
+        let started = case.plane.start_server_while_etcd_is_paused(server, ETCD_PAUSE).await;
+        let ready = begin.elapsed().as_secs_f64();
+        let ended = match started {
+            Ok(()) => format!("ready {:.1} s after etcd went on", ready - ETCD_PAUSE.as_secs_f64()),
+            Err(error) if error.is_first_repair_pass_lost() => {
+                observed.hazards.insert(Hazard::FirstRepairPassLost, 1);
+                case.plane.start_server(server).await?;
+                format!("gave up after {ready:.1} s; ready at its second start")
+            }
+            Err(error) => return Err(error.into()),
+        };
+        check_step(case, 1, &anchors, &mut observed).await?;
+        observed.measured.insert("ready_seconds_with_pause".into(), ready);
+        observed.summary = format!("etcd paused for {} s from the start of {server}: {ended}", ETCD_PAUSE.as_secs());
         Ok(observed)
     })
     .await
