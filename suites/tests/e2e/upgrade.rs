@@ -110,17 +110,24 @@ async fn a_chain_of_minors_and_back_keeps_every_address(#[case] combo: &str) -> 
     .await
 }
 
+/// Creates the Services that no traffic touches, and returns them with their addresses.
+async fn create_anchors(case: &mut Case) -> anyhow::Result<Vec<(String, Vec<IpAddr>)>> {
+    let mut anchors = Vec::new();
+    let mut client = case.client(ServerId(0))?;
+    for index in 0..ANCHORS {
+        let name = format!("anchor-{index}");
+        let operation = client.create(&name, &[]).await;
+        anchors.push((name, granted(&operation).to_vec()));
+    }
+    Ok(anchors)
+}
+
 /// Takes every server to each of the targets in turn, one at a time, under traffic.
 async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Observed> {
     let begin = Instant::now();
     let mut observed = Observed::default();
     start_controller_manager(case).await?;
-    let mut anchors = Vec::new();
-    let mut client = case.client(ServerId(0))?;
-    for index in 0..ANCHORS {
-        let operation = client.create(&format!("anchor-{index}"), &[]).await;
-        anchors.push((format!("anchor-{index}"), granted(&operation).to_vec()));
-    }
+    let anchors = create_anchors(case).await?;
     let mut traffic = Traffic::start(case)?;
     let servers: Vec<ServerId> = case.plane.server_ids();
     let mut steps = 0;
@@ -305,12 +312,7 @@ async fn a_crash_in_the_middle_of_creates_loses_nothing(#[case] combo: &str) -> 
 async fn a_pause_of_etcd_at_the_start_of_a_server_is_survived(#[case] combo: &str) -> anyhow::Result<()> {
     case::run(Scenario::EtcdPausedAtStart, combo, &[], async |case: &mut Case| {
         let mut observed = Observed::default();
-        let mut anchors = Vec::new();
-        let mut client = case.client(ServerId(0))?;
-        for index in 0..ANCHORS {
-            let operation = client.create(&format!("anchor-{index}"), &[]).await;
-            anchors.push((format!("anchor-{index}"), granted(&operation).to_vec()));
-        }
+        let anchors = create_anchors(case).await?;
         let server = ServerId(1);
         case.plane.stop_server(server).await?;
         let begin = Instant::now();
