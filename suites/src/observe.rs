@@ -34,10 +34,28 @@ pub fn count_refusals(operations: &[Operation], observed: &mut Observed) -> BTre
     counts
 }
 
-/// A refusal of another kind than the scenario is about is wrong.
-pub fn require_only(allowed: &[Refusal], seen: &BTreeMap<Refusal, u64>, observed: &mut Observed) {
-    for (kind, count) in seen.iter().filter(|(kind, _)| !allowed.contains(kind)) {
-        observed.wrong.push(format!("{count} calls were refused with {kind}, which this scenario cannot cause"));
+/// A refusal of another kind than the scenario is about is wrong: the first of each kind, with all it takes to find it
+/// in the recording.
+pub fn require_only(allowed: &[Refusal], operations: &[Operation], observed: &mut Observed) {
+    let mut foreign: BTreeMap<Refusal, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations {
+        if let Outcome::Refused { code, reason, message } = &operation.outcome
+            && let Some(kind) = classify(*code, reason, message)
+            && !allowed.contains(&kind)
+        {
+            foreign.entry(kind).or_default().push(operation);
+        }
+    }
+    for (kind, refused) in foreign {
+        let first = refused[0];
+        observed.wrong.push(format!(
+            "{} calls were refused with {kind}, which this scenario cannot cause; the first was {:?} at {} after {:.3} s: {:?}",
+            refused.len(),
+            first.kind,
+            first.server,
+            first.invoked.seconds(),
+            first.outcome
+        ));
     }
 }
 

@@ -45,7 +45,7 @@ pub async fn static_addresses(case: &mut Case, count: usize) -> anyhow::Result<O
     }
     let mut observed = Observed::default();
     let refusals = count_refusals(&operations, &mut observed);
-    require_only(&[Refusal::StaticTaken], &refusals, &mut observed);
+    require_only(&[Refusal::StaticTaken], &operations, &mut observed);
     observed.summary = format!(
         "{granted_twice} of {count} static addresses granted twice, {granted_to_none} to nobody; refused: {}",
         refusals_text(&refusals)

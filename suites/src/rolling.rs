@@ -6,7 +6,7 @@ use harness::binaries::{KubeComponent, default_version};
 use harness::expect::Hazard;
 use harness::history::{Operation, OperationKind, Outcome, ServerId, ServiceType};
 use harness::journal::Journal;
-use harness::net::{ServiceRange, from_bits, to_bits};
+use harness::net::ServiceRange;
 use harness::record::Observed;
 use harness::traffic::Client;
 use harness::version::Minor;
@@ -58,13 +58,11 @@ impl Traffic {
             next_client: 1000,
         };
         let range = ServiceRange::new(case.combo.servers[0].service_ranges[0])?;
-        let band = range.static_band().context("traffic needs a static band")?;
-        for server in case.plane.server_ids() {
+        let servers = case.plane.server_ids();
+        let parts = static_parts(&range, servers.len());
+        for (server, statics) in servers.into_iter().zip(parts) {
             traffic.next_client += 1;
             let (sender, road) = watch::channel(Some((traffic.next_client, case.plane.client(server)?)));
-            // Each server's client has a part of the static band of its own: contention is another scenario's subject.
-            let begin = to_bits(band.first) + 20 + u128::from(server.0) * 100;
-            let statics = (0..100).map(|offset| from_bits(begin + offset, range.is_ipv4())).collect();
             let (gate, calls) = (traffic.gate.clone(), traffic.calls.clone());
             traffic.tasks.push(tokio::spawn(drive(server, road, case.journal.clone(), statics, gate, calls)));
             traffic.roads.push((server, sender));
@@ -120,6 +118,18 @@ impl Traffic {
         }
         Ok(operations)
     }
+}
+
+/// Splits the static band among clients: contention is another scenario's subject, and an address of the dynamic band
+/// may be taken by any create. The Service `kubernetes` has the first address.
+fn static_parts(range: &ServiceRange, clients: usize) -> Vec<VecDeque<IpAddr>> {
+    let kubernetes = range.kubernetes_service_ip();
+    let mut parts = vec![VecDeque::new(); clients];
+    let band = range.static_band().into_iter().flat_map(|band| band.addresses());
+    for (index, ip) in band.filter(|ip| *ip != kubernetes).enumerate() {
+        parts[index % clients].push_back(ip);
+    }
+    parts
 }
 
 /// The life of one client, until its road is gone.
@@ -231,4 +241,25 @@ pub async fn start_controller_manager(case: &mut Case) -> anyhow::Result<()> {
     let (minor, server) = oldest.context("no server runs")?;
     let version = default_version(KubeComponent::ControllerManager, minor).context("no controller manager")?;
     Ok(case.plane.start_controller_manager(server, version).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn clients_ask_only_for_static_addresses_and_never_for_the_same_one() {
+        for (cidr, expected) in [("10.0.0.0/16", 255), ("10.0.0.0/24", 15), ("10.0.0.0/28", 0)] {
+            let range = ServiceRange::new(cidr.parse().unwrap()).unwrap();
+            for clients in 1..=3 {
+                let parts = static_parts(&range, clients);
+                let all: Vec<IpAddr> = parts.iter().flatten().copied().collect();
+                assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), expected, "{cidr} for {clients}");
+                assert_eq!(all.len(), expected);
+                assert!(all.iter().all(|ip| range.static_band().is_some_and(|band| band.contains(*ip))));
+                assert!(!all.contains(&range.kubernetes_service_ip()));
+            }
+        }
+    }
 }

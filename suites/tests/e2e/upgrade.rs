@@ -158,7 +158,7 @@ async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Observe
     let refusals = count_refusals(&finished, &mut observed);
     let taken = hazard_of_dynamic_taken(&case.combo.modes()?);
     *observed.hazards.entry(taken).or_default() += refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
-    require_only(&[Refusal::DynamicTaken, Refusal::Stopping], &refusals, &mut observed);
+    require_only(&[Refusal::DynamicTaken, Refusal::Stopping], &finished, &mut observed);
     observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
     observed.summary = format!(
         "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
@@ -291,8 +291,8 @@ async fn a_crash_in_the_middle_of_creates_loses_nothing(#[case] combo: &str) -> 
         let operations = traffic.stop().await?;
         let finished: Vec<Operation> =
             operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
-        let refusals = count_refusals(&finished, &mut observed);
-        require_only(&[], &refusals, &mut observed);
+        count_refusals(&finished, &mut observed);
+        require_only(&[], &finished, &mut observed);
         observed.measured.insert("orphans_gone_seconds".into(), waited);
         observed.summary = format!(
             "{CRASHES} crashes under {} calls, {} cut off; orphans gone after {waited:.1} s",
@@ -433,8 +433,8 @@ async fn downgrade(case: &mut Case, rebuild: bool) -> anyhow::Result<Downgraded>
     }
     let dynamic_refused = count_refusals(&dynamic, &mut observed);
     let static_refused = count_refusals(&statics, &mut observed);
-    require_only(&[Refusal::DynamicTaken], &dynamic_refused, &mut observed);
-    require_only(&[Refusal::StaticTaken], &static_refused, &mut observed);
+    require_only(&[Refusal::DynamicTaken], &dynamic, &mut observed);
+    require_only(&[Refusal::StaticTaken], &statics, &mut observed);
     let failed = dynamic_refused.values().sum::<u64>();
     let refused = static_refused.values().sum::<u64>();
     let (mean, deviation) = predicted;
@@ -538,7 +538,7 @@ async fn the_default_range_can_be_replaced(#[case] combo: &str) -> anyhow::Resul
         }
         let burned = bits(primary_bitmap(&etcd).await?) - before;
         let refusals = count_refusals(&operations, &mut observed);
-        require_only(&[Refusal::DynamicOutOfRange], &refusals, &mut observed);
+        require_only(&[Refusal::DynamicOutOfRange], &operations, &mut observed);
         let failed = refusals.values().sum::<u64>();
         let new_range = ServiceRange::new(NEW_RANGE.parse()?)?;
         let moved = operations[1..].iter().flat_map(|it| granted(it)).filter(|ip| new_range.contains(**ip)).count();
