@@ -144,8 +144,8 @@ pub enum Hazard {
     /// A Service created by a server that sets a bit and deleted by one that does not clear it leaves the bit: the
     /// address is refused from then on.
     StaleBit,
-    /// A Service whose address has an IPAddress, deleted by a bitmap server: the IPAddress stays for up to 60 s after its
-    /// creation and the address is refused meanwhile.
+    /// A Service whose address has an IPAddress, deleted by a bitmap server: the IPAddress stays for up to four minutes
+    /// and the address is refused meanwhile.
     OrphanIpAddress,
     /// A dual-write server that finds the bitmap full looks among the IPAddresses alone, and grants the address of a
     /// Service that a bitmap server has just made and whose IPAddress is not there yet.
@@ -205,8 +205,10 @@ impl Hazard {
                 id: "orphan-ip-address",
                 upstream: "not reported",
                 sentence: "A Service deleted through a bitmap server leaves its IPAddress: servers of the new allocator \
-                           refuse the address with `provided IP is already allocated` until the IPAddress is 60 s old; a dual-write server may also pick it and fail. \
-                           Wait a minute before an address is used again while versions are mixed.",
+                           refuse the address with `provided IP is already allocated`, and a dual-write server may pick \
+                           it and fail, for a minute after the create if the Service went at once, else until the next \
+                           resync of the repair loop, up to four minutes. Wait that long before an address is used \
+                           again while versions are mixed.",
             },
             Hazard::DualWriteFallback => HazardFacts {
                 id: "dual-write-fallback",

@@ -48,7 +48,7 @@ impl Plan {
     /// A small range, four clients, half a minute of traffic, and quiet for longer than the slowest repair of these
     /// servers needs.
     pub fn new(modes: &[AllocatorMode]) -> Self {
-        let quiet = if modes.contains(&AllocatorMode::Bitmap) { 720 } else { 150 };
+        let quiet = if modes.contains(&AllocatorMode::Bitmap) { 720 } else { 330 };
         Plan {
             modes: modes.to_vec(),
             range: "10.0.0.0/27".parse().expect("the range of the model is a CIDR"),

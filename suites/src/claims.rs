@@ -2,7 +2,7 @@
 
 use harness::bitmap::AllocationBitmap;
 use harness::etcd::Etcd;
-use harness::history::{RangeKey, ServiceKey, StoredRange, StoredService};
+use harness::history::{RangeKey, ServiceKey, StoredRange, StoredService, StoredServiceCidr};
 use harness::net::ServiceRange;
 use harness::stored::{Stored, StoredKey, decode, keys, parse_key};
 use std::collections::BTreeMap;
@@ -56,13 +56,18 @@ pub async fn primary_bitmap(etcd: &Etcd) -> anyhow::Result<Option<AllocationBitm
 /// # Errors
 /// etcd does not answer, or the value does not decode.
 pub async fn default_cidr_exists(etcd: &Etcd) -> anyhow::Result<bool> {
-    let Some(kv) = etcd.get(&format!("{}{}", keys::SERVICE_CIDRS, crate::ranges::DEFAULT)).await? else {
-        return Ok(false);
-    };
-    let key = StoredKey::ServiceCidr(crate::ranges::DEFAULT.into());
-    Ok(match decode(&key, &kv.value)? {
-        Stored::ServiceCidr(cidr) => !cidr.deleting,
-        Stored::Service(_) | Stored::IpAddress(_) | Stored::Range(_) => false,
+    Ok(stored_cidr(etcd, crate::ranges::DEFAULT).await?.is_some_and(|cidr| !cidr.deleting))
+}
+
+/// A ServiceCIDR as etcd has it now.
+///
+/// # Errors
+/// etcd does not answer, or the value does not decode.
+pub async fn stored_cidr(etcd: &Etcd, name: &str) -> anyhow::Result<Option<StoredServiceCidr>> {
+    let Some(kv) = etcd.get(&format!("{}{name}", keys::SERVICE_CIDRS)).await? else { return Ok(None) };
+    Ok(match decode(&StoredKey::ServiceCidr(name.into()), &kv.value)? {
+        Stored::ServiceCidr(cidr) => Some(cidr),
+        Stored::Service(_) | Stored::IpAddress(_) | Stored::Range(_) => None,
     })
 }
 

@@ -1,8 +1,11 @@
 //! What the scenarios share: the run of one case from plan to record, and the questions several of them ask.
 
 pub mod case;
+pub mod claims;
+pub mod downgrade;
+pub mod flags;
+pub mod observe;
 pub mod race;
 pub mod ranges;
 pub mod rolling;
-pub mod claims;
-pub mod observe;
+pub mod step;

@@ -1,13 +1,17 @@
 //! Traffic that goes on while servers come and go, and the controller manager that follows them.
 
 use crate::case::Case;
+use crate::observe::{count_refusals, refusals_text, require_only};
+use crate::step::{check_step, create_anchors};
 use anyhow::Context;
 use harness::binaries::{KubeComponent, default_version};
-use harness::expect::Hazard;
-use harness::history::{Operation, OperationKind, Outcome, ServerId, ServiceType};
+use harness::expect::{Hazard, hazard_of_dynamic_taken};
+use harness::history::{Operation, OperationKind, Outcome, ServerId, ServiceType, TopologyEvent};
 use harness::journal::Journal;
 use harness::net::ServiceRange;
 use harness::record::Observed;
+use harness::refusal::Refusal;
+use harness::server::ServerSpec;
 use harness::traffic::Client;
 use harness::version::Minor;
 use harness::wait::{self, NotYet};
@@ -15,7 +19,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock, watch};
 use tokio::task::JoinHandle;
 
@@ -197,6 +201,55 @@ async fn next_call(
         alive.push_back(name);
     }
     operation
+}
+
+/// Takes every server to each of the targets in turn, one at a time, under traffic.
+///
+/// # Errors
+/// A server or the controller manager does not start, or etcd does not answer.
+pub async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Observed> {
+    let begin = Instant::now();
+    let mut observed = Observed::default();
+    start_controller_manager(case).await?;
+    let anchors = create_anchors(case).await?;
+    let mut traffic = Traffic::start(case)?;
+    let servers: Vec<ServerId> = case.plane.server_ids();
+    let mut steps = 0;
+    for target in targets {
+        for server in &servers {
+            // The controller manager must never be newer than the oldest apiserver, also not for a moment.
+            stop_controller_manager(case).await?;
+            traffic.leave(*server);
+            case.plane.stop_server(*server).await?;
+            case.plane.respecify_server(*server, target.clone())?;
+            start_server_under_traffic(case, *server, &mut observed).await?;
+            traffic.join(*server, case.plane.client(*server)?);
+            start_controller_manager(case).await?;
+            traffic.run_for_a_while().await?;
+            steps += 1;
+            let quiet = traffic.quiet().await;
+            case.journal.topology(TopologyEvent::QuietBegin);
+            check_step(case, steps, &anchors, &mut observed).await?;
+            case.journal.topology(TopologyEvent::QuietEnd);
+            drop(quiet);
+        }
+    }
+    let operations = traffic.stop().await?;
+    // A call that was cut off by a restart is resolved by the recording.
+    let finished: Vec<Operation> =
+        operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
+    let cut_off = operations.len() - finished.len();
+    let refusals = count_refusals(&finished, &mut observed);
+    let taken = hazard_of_dynamic_taken(&case.combo.modes()?);
+    *observed.hazards.entry(taken).or_default() += refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
+    require_only(&[Refusal::DynamicTaken, Refusal::Stopping], &finished, &mut observed);
+    observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
+    observed.summary = format!(
+        "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
+        operations.len(),
+        refusals_text(&refusals)
+    );
+    Ok(observed)
 }
 
 /// Starts a server that is down. One whose first repair pass loses against the traffic exits by itself; it is started

@@ -27,7 +27,9 @@ pub struct Bounds {
     pub missing_ip_address: Micros,
     /// E2, a missing bit while a bitmap server lives: `repairLoopInterval` (3 min) and slack.
     pub missing_bit: Micros,
-    /// E3, an IPAddress without its Service: 60 s of age in `RepairIPAddress`, and slack.
+    /// E3, an IPAddress without its Service: nothing wakes `RepairIPAddress` when a Service goes (`syncService` ends at
+    /// "not found"), so that the IPAddress is looked at again only at the resync of its informer (3 min), and if it is
+    /// not 60 s old then, once more when it is; and slack. Seen: 235 s.
     pub orphan_ip_address: Micros,
     /// E3, a leaked bit: seen by up to four passes of 3 min, because `numRepairsBeforeLeakCleanup` = 3 passes must see
     /// it after the one that it just missed; and slack.
@@ -50,7 +52,7 @@ impl Default for Bounds {
             late_effect: seconds(150),
             missing_ip_address: seconds(180 + 164 + 30),
             missing_bit: seconds(180 + 30),
-            orphan_ip_address: seconds(60 + 30),
+            orphan_ip_address: seconds(180 + 60 + 30),
             leaked_bit: seconds(3 * 180 + 60),
             unreported_duplicate: seconds(180 + 30),
             start: seconds(60 + 15),

@@ -417,13 +417,21 @@ fn repair() -> Vec<Case> {
             Recording::of(&[DualWrite]).bits(&[], &[]).object("10.0.0.9", "a").service("a", "10.0.0.9").wait(900)
         }),
         case("an orphan stays", &[Rule::E3], {
-            Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").no_service("a").wait(100)
+            Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").no_service("a").wait(300)
         }),
         case("an orphan is removed after its minute", &[], {
             Recording::of(&[IpAddress])
                 .create(A, IpAddress, "a", "10.0.0.9")
                 .no_service("a")
                 .wait(62)
+                .no_object("10.0.0.9")
+                .wait(100)
+        }),
+        case("an orphan is removed a minute after the resync that saw it too young", &[], {
+            Recording::of(&[IpAddress])
+                .create(A, IpAddress, "a", "10.0.0.9")
+                .no_service("a")
+                .wait(238)
                 .no_object("10.0.0.9")
                 .wait(100)
         }),

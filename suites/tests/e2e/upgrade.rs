@@ -1,11 +1,9 @@
 //! Upgrade, downgrade, upgrade: what a cluster goes through on every path a user can take.
 
 use crate::combos::upgrade_paths;
-use anyhow::Context;
 use harness::bitmap::AllocationBitmap;
-use harness::check::Sometimes;
-use harness::expect::{Hazard, Scenario, hazard_of_dynamic_taken};
-use harness::gates::{AllocatorMode, Gate};
+use harness::check::{Bounds, Sometimes};
+use harness::expect::{Hazard, Scenario};
 use harness::history::{Operation, Outcome, ServerId, TopologyEvent};
 use harness::net::ServiceRange;
 use harness::record::Observed;
@@ -14,27 +12,22 @@ use harness::server::ServerSpec;
 use harness::wait::{self, NotYet};
 use rstest::rstest;
 use rstest_reuse::apply;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use suites::case::{self, Case};
-use suites::claims::{claim_of, default_cidr_exists, missing_locks, primary_bitmap};
-use suites::observe::{count_refusals, granted, refusals_text, require_only};
+use suites::claims::{claim_of, missing_locks, primary_bitmap};
+use suites::downgrade::downgrade;
+use suites::observe::{count_refusals, granted, require_only};
 use suites::ranges;
-use suites::rolling::{Traffic, start_controller_manager, start_server_under_traffic, stop_controller_manager};
+use suites::rolling::{Traffic, roll, start_controller_manager, start_server_under_traffic};
+use suites::step::{await_locks, check_step, create_anchors};
 
 /// Servers of a rolling upgrade.
 const ROLLING_SERVERS: usize = 2;
 /// The usual number of servers of a highly available control plane.
 const HIGHLY_AVAILABLE: usize = 3;
-/// Services that no traffic touches; their addresses must outlive every step.
-const ANCHORS: usize = 6;
-/// A lock that repair makes is there within seconds, the first bitmap pass included.
-const LOCKS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Times a server is killed.
 const CRASHES: usize = 4;
-/// An IPAddress without a Service is removed when it is 60 s old (`gracePeriod` of RepairIPAddress).
-const ORPHANS_TIMEOUT: Duration = Duration::from_secs(80);
 /// How long etcd is paused from the start of a server on: a third of the minute its start hook has.
 const ETCD_PAUSE: Duration = Duration::from_secs(20);
 /// Addresses raced for half way through an upgrade.
@@ -43,9 +36,6 @@ const HALF_WAY_ADDRESSES: usize = 60;
 const HALF_WAY_OVERLAPS: u64 = 54;
 /// The range of the stale bitmap: small, so that what the bitmap misses matters.
 const STALE_RANGE: &str = "10.0.0.0/24";
-/// Services before the upgrade, of these deleted after it, new ones after it, and creates after the downgrade: the
-/// figures of the first observation by hand.
-const STALE: (usize, usize, usize, usize) = (40, 20, 100, 60);
 /// Services that nobody touches after their creation.
 const UNTOUCHED: usize = 50;
 /// Repair of IPAddresses is driven by events and a resync of 3 minutes.
@@ -87,6 +77,10 @@ async fn a_rolling_upgrade_of_three_servers_keeps_every_address(#[case] combo: &
 #[case::v1_33_dual_write__v1_33_ip_address("v1_33_dual_write__v1_33_ip_address")]
 #[case::v1_32_bitmap__v1_32_dual_write("v1_32_bitmap__v1_32_dual_write")]
 #[case::v1_34_ip_address__v1_34_as_1_33_bitmap("v1_34_ip_address__v1_34_as_1_33_bitmap")]
+// The other order: what is on first initializes the locks.
+#[case::v1_33_dual_write__v1_33_bitmap("v1_33_dual_write__v1_33_bitmap")]
+#[case::v1_33_ip_address__v1_33_bitmap("v1_33_ip_address__v1_33_bitmap")]
+#[case::v1_33_ip_address__v1_33_dual_write("v1_33_ip_address__v1_33_dual_write")]
 #[tokio::test]
 async fn switching_the_allocator_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
     case::run_old_first(Scenario::Switching, combo, &[], 1, async |case: &mut Case| {
@@ -108,149 +102,6 @@ async fn a_chain_of_minors_and_back_keeps_every_address(#[case] combo: &str) -> 
         roll(case, &there_and_back).await
     })
     .await
-}
-
-/// Creates the Services that no traffic touches, and returns them with their addresses.
-async fn create_anchors(case: &mut Case) -> anyhow::Result<Vec<(String, Vec<IpAddr>)>> {
-    let mut anchors = Vec::new();
-    let mut client = case.client(ServerId(0))?;
-    for index in 0..ANCHORS {
-        let name = format!("anchor-{index}");
-        let operation = client.create(&name, &[]).await;
-        anchors.push((name, granted(&operation).to_vec()));
-    }
-    Ok(anchors)
-}
-
-/// Takes every server to each of the targets in turn, one at a time, under traffic.
-async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Observed> {
-    let begin = Instant::now();
-    let mut observed = Observed::default();
-    start_controller_manager(case).await?;
-    let anchors = create_anchors(case).await?;
-    let mut traffic = Traffic::start(case)?;
-    let servers: Vec<ServerId> = case.plane.server_ids();
-    let mut steps = 0;
-    for target in targets {
-        for server in &servers {
-            // The controller manager must never be newer than the oldest apiserver, also not for a moment.
-            stop_controller_manager(case).await?;
-            traffic.leave(*server);
-            case.plane.stop_server(*server).await?;
-            case.plane.respecify_server(*server, target.clone())?;
-            start_server_under_traffic(case, *server, &mut observed).await?;
-            traffic.join(*server, case.plane.client(*server)?);
-            start_controller_manager(case).await?;
-            traffic.run_for_a_while().await?;
-            steps += 1;
-            let quiet = traffic.quiet().await;
-            case.journal.topology(TopologyEvent::QuietBegin);
-            check_step(case, steps, &anchors, &mut observed).await?;
-            case.journal.topology(TopologyEvent::QuietEnd);
-            drop(quiet);
-        }
-    }
-    let operations = traffic.stop().await?;
-    // A call that was cut off by a restart is resolved by the recording.
-    let finished: Vec<Operation> =
-        operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
-    let cut_off = operations.len() - finished.len();
-    let refusals = count_refusals(&finished, &mut observed);
-    let taken = hazard_of_dynamic_taken(&case.combo.modes()?);
-    *observed.hazards.entry(taken).or_default() += refusals.get(&Refusal::DynamicTaken).copied().unwrap_or(0);
-    require_only(&[Refusal::DynamicTaken, Refusal::Stopping], &finished, &mut observed);
-    observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
-    observed.summary = format!(
-        "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
-        operations.len(),
-        refusals_text(&refusals)
-    );
-    Ok(observed)
-}
-
-/// After a step: the anchors have their addresses, every server creates and deletes, the defaults are intact.
-async fn check_step(
-    case: &mut Case,
-    step: usize,
-    anchors: &[(String, Vec<IpAddr>)],
-    observed: &mut Observed,
-) -> anyhow::Result<()> {
-    let services = suites::claims::stored_services(&case.plane.etcd()?).await?;
-    for (name, ips) in anchors {
-        let now = services.iter().find(|service| service.key.name == *name).map(|service| service.ips.clone());
-        if now.as_ref() != Some(ips) {
-            observed.wrong.push(format!("step {step}: {name} had {ips:?} and has {now:?}"));
-        }
-    }
-    let kubernetes = services.iter().find(|service| service.key.name == "kubernetes").map(|it| it.ips.clone());
-    let first = ServiceRange::new(case.combo.servers[0].service_ranges[0])?.kubernetes_service_ip();
-    if kubernetes != Some(vec![first]) {
-        observed.wrong.push(format!("step {step}: the Service kubernetes has {kubernetes:?} instead of {first}"));
-    }
-    let makes_objects =
-        |id: &ServerId| case.plane.spec(*id).is_ok_and(|spec| spec.mode().is_ok_and(|it| it.writes_ip_addresses()));
-    if case.plane.server_ids().iter().any(makes_objects) && !default_cidr_exists(&case.plane.etcd()?).await? {
-        observed.wrong.push(format!("step {step}: the default ServiceCIDR is missing or being deleted"));
-    }
-    await_locks(case, step, observed).await?;
-    for mut client in case.clients()? {
-        let name = format!("probe-{step}-{}", client.server());
-        let created = client.create(&name, &[]).await;
-        match &created.outcome {
-            Outcome::Ok { .. } => {
-                let deleted = client.delete(&name).await;
-                if !matches!(deleted.outcome, Outcome::Ok { .. }) {
-                    observed.wrong.push(format!(
-                        "step {step}: {} does not delete: {:?}",
-                        client.server(),
-                        deleted.outcome
-                    ));
-                }
-            }
-            Outcome::Refused { .. } | Outcome::Unknown { .. } => {
-                let seen = count_refusals(std::slice::from_ref(&created), observed);
-                if seen.contains_key(&Refusal::DynamicTaken) {
-                    *observed.hazards.entry(hazard_of_dynamic_taken(&case.combo.modes()?)).or_default() += 1;
-                } else {
-                    observed.wrong.push(format!(
-                        "step {step}: {} does not create: {:?}",
-                        client.server(),
-                        created.outcome
-                    ));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// In the quiet phase every Service gets the locks that some server makes: IPAddresses by events, bits by the first pass
-/// of a bitmap server.
-async fn await_locks(case: &Case, step: usize, observed: &mut Observed) -> anyhow::Result<()> {
-    let modes: Vec<AllocatorMode> = case
-        .plane
-        .server_ids()
-        .into_iter()
-        .map(|id| Ok(case.plane.spec(id)?.mode()?))
-        .collect::<anyhow::Result<_>>()?;
-    let objects = modes.iter().any(|mode| mode.writes_ip_addresses());
-    // Beside an IPAddress-only server the bitmap follows only every three minutes.
-    let bits = modes.contains(&AllocatorMode::Bitmap) && !modes.contains(&AllocatorMode::IpAddress);
-    let etcd = case.plane.etcd()?;
-    let complete = wait::until("the locks of every Service", LOCKS_TIMEOUT, async || {
-        let missing = missing_locks(&etcd).await.map_err(|error| NotYet::new(error.to_string()))?;
-        let wanted = [(objects, &missing.without_ip_address, "IPAddress"), (bits, &missing.without_bit, "bit")];
-        let texts: Vec<String> = wanted
-            .into_iter()
-            .filter(|(wanted, missing, _)| *wanted && !missing.is_empty())
-            .map(|(_, missing, what)| format!("{what} of {missing:?}"))
-            .collect();
-        if texts.is_empty() { Ok(()) } else { Err(NotYet::new(texts.join(", "))) }
-    });
-    if let Err(timeout) = complete.await {
-        observed.wrong.push(format!("step {step}: {timeout}"));
-    }
-    Ok(())
 }
 
 #[rstest]
@@ -277,7 +128,8 @@ async fn a_crash_in_the_middle_of_creates_loses_nothing(#[case] combo: &str) -> 
         case.journal.topology(TopologyEvent::QuietBegin);
         let etcd = case.plane.etcd()?;
         let begin = Instant::now();
-        let gone = wait::until("the end of every orphan IPAddress", ORPHANS_TIMEOUT, async || {
+        let orphans_timeout = Duration::from_micros(Bounds::default().orphan_ip_address.0);
+        let gone = wait::until("the end of every orphan IPAddress", orphans_timeout, async || {
             let orphans = missing_locks(&etcd).await.map_err(|error| NotYet::new(error.to_string()))?.orphans;
             if orphans.is_empty() { Ok(()) } else { Err(NotYet::new(format!("{orphans:?}"))) }
         });
@@ -376,91 +228,6 @@ async fn a_bitmap_that_was_rebuilt_makes_a_downgrade_safe(#[case] combo: &str) -
         Ok(observed)
     })
     .await
-}
-
-/// What creates met after a downgrade.
-struct Downgraded {
-    observed: Observed,
-    /// Creates without an address that failed.
-    failed: u64,
-    /// Creates with an address that was free and refused.
-    refused: u64,
-}
-
-/// Creates before an upgrade, deletes and creates after it, and creates after the downgrade; a bitmap server may rebuild
-/// the bitmap in between.
-async fn downgrade(case: &mut Case, rebuild: bool) -> anyhow::Result<Downgraded> {
-    let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
-    let (before, deleted, after, again) = STALE;
-    let server = ServerId(0);
-    let mut observed = Observed::default();
-    let mut setup = Vec::new();
-    let mut client = case.client(server)?;
-    for index in 0..before {
-        setup.push(client.create(&format!("before-{index}"), &[]).await);
-    }
-    let freed: Vec<IpAddr> = setup[..deleted].iter().flat_map(|it| granted(it).to_vec()).collect();
-    case.plane.replace_server(server, new).await?;
-    let mut client = case.client(server)?;
-    for index in 0..deleted {
-        setup.push(client.delete(&format!("before-{index}")).await);
-    }
-    for index in 0..after {
-        setup.push(client.create(&format!("after-{index}"), &[]).await);
-    }
-    let given: BTreeSet<IpAddr> = setup[before + deleted..].iter().flat_map(|it| granted(it).to_vec()).collect();
-    if !count_refusals(&setup, &mut observed).is_empty() {
-        observed.wrong.push("a create or delete before the downgrade was refused".into());
-    }
-    if rebuild {
-        // Ready only after the first pass of its repair loop.
-        let bitmap_server = old.clone().gate(Gate::MultiCidrServiceAllocator, false);
-        case.plane.replace_server(server, bitmap_server).await?;
-    }
-    case.plane.replace_server(server, old).await?;
-    let bitmap = primary_bitmap(&case.plane.etcd()?).await?.context("the bitmap must exist after a downgrade")?;
-    let predicted = predicted_failures(&bitmap, &given, again);
-    let mut client = case.client(server)?;
-    let mut dynamic = Vec::new();
-    for index in 0..again {
-        dynamic.push(client.create(&format!("again-{index}"), &[]).await);
-    }
-    // Only those that nobody holds by now: a dynamic create may have been given one.
-    let taken: BTreeSet<IpAddr> = dynamic.iter().flat_map(|it| granted(it).to_vec()).chain(given).collect();
-    let mut statics = Vec::new();
-    for (index, ip) in freed.iter().filter(|ip| !taken.contains(ip)).enumerate() {
-        statics.push(client.create(&format!("static-{index}"), &[*ip]).await);
-    }
-    let dynamic_refused = count_refusals(&dynamic, &mut observed);
-    let static_refused = count_refusals(&statics, &mut observed);
-    require_only(&[Refusal::DynamicTaken], &dynamic, &mut observed);
-    require_only(&[Refusal::StaticTaken], &statics, &mut observed);
-    let failed = dynamic_refused.values().sum::<u64>();
-    let refused = static_refused.values().sum::<u64>();
-    let (mean, deviation) = predicted;
-    if (failed as f64 - mean).abs() > 4.0 * deviation + 1.0 {
-        observed.wrong.push(format!("{failed} creates failed, {mean:.1} +- {deviation:.1} were predicted"));
-    }
-    observed.measured.insert("predicted_failures".into(), mean);
-    observed.summary = format!(
-        "after the downgrade {failed} of {again} creates failed ({mean:.1} +- {deviation:.1} predicted), and {refused} of {} freed static addresses were refused",
-        statics.len()
-    );
-    Ok(Downgraded { observed, failed, refused })
-}
-
-/// Mean and standard deviation of the creates that fail: each picks a free bit, succeeds if no IPAddress is there, and
-/// uses the bit up in both cases. That is drawing without replacement from the free bits.
-fn predicted_failures(bitmap: &AllocationBitmap, given: &BTreeSet<IpAddr>, draws: usize) -> (f64, f64) {
-    // Picks come from the upper band while it has room, as it has here.
-    let free: Vec<IpAddr> = bitmap.range().dynamic_band().addresses().filter(|ip| !bitmap.contains(*ip)).collect();
-    let bad = free.iter().filter(|ip| given.contains(ip)).count() as f64;
-    let (n, total) = (draws as f64, free.len() as f64);
-    let share = bad / total;
-    // The picks scan forward from a random start, so that runs of bad addresses draw more picks; the hypergeometric
-    // deviation is a floor, doubled here for that.
-    let deviation = 2.0 * (n * share * (1.0 - share) * (total - n) / (total - 1.0)).max(0.0).sqrt();
-    (n * share, deviation)
 }
 
 #[rstest]
