@@ -37,6 +37,25 @@ pub fn obtain(wanted: &[Wanted], sources: &Sources, progress: &dyn Progress) -> 
     search::run(wanted, sources, progress)
 }
 
+/// Those of the wanted binaries that are at hand, in the directory of the user's or whole in the cache. Nothing is
+/// downloaded, built or waited for.
+///
+/// # Errors
+/// A file system that fails.
+pub fn at_hand(wanted: &[Wanted], sources: &Sources) -> Result<Obtained, BinaryError> {
+    search::at_hand(wanted, sources)
+}
+
+/// Free disk that the cache needs to download these binaries, in bytes.
+pub fn disk_to_download(wanted: &[Wanted]) -> u64 {
+    download::FREE_DISK * wanted.len() as u64
+}
+
+/// Free disk that the cache needs to build these binaries, in bytes: one release is built at a time.
+pub fn disk_to_build(wanted: &[Wanted]) -> u64 {
+    wanted.iter().map(|wanted| gobuild::free_disk(wanted.release())).max().unwrap_or(0)
+}
+
 /// etcd and the apiservers of these combos; with controller managers, one for each of their minors.
 pub fn needed_by<'a>(combos: impl IntoIterator<Item = &'a Combo>, controller_managers: bool) -> Vec<Wanted> {
     let servers = combos.into_iter().flat_map(|combo| &combo.servers);

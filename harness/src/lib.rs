@@ -16,6 +16,7 @@ pub mod history;
 pub mod stored;
 pub mod check;
 pub mod model;
+pub mod preflight;
 
 // Around it: processes, sockets, files.
 pub mod files;
@@ -32,3 +33,4 @@ pub mod cluster;
 pub mod traffic;
 pub mod record;
 pub mod report;
+pub mod host;

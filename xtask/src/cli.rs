@@ -3,6 +3,7 @@
 use crate::fetch::Version;
 use clap::{Parser, Subcommand, ValueEnum};
 use harness::gates::GateSet;
+use harness::preflight;
 use harness::version::Minor;
 use std::path::PathBuf;
 
@@ -28,6 +29,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure start times and memory of servers and the speed of the judge, and print medians with their spread
     Bench(BenchArgs),
+    /// Look at what runs need of this host and say what to do about what is missing
+    Doctor(DoctorArgs),
 }
 
 #[derive(clap::Args)]
@@ -140,6 +143,22 @@ pub struct BenchArgs {
     /// Counted runs of each measurement
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=50))]
     pub runs: u16,
+    /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct DoctorArgs {
+    /// Kubernetes minors that will run [default: all]
+    #[arg(value_name = "MINOR")]
+    pub minors: Vec<Minor>,
+    /// What will run the servers: local or kind
+    #[arg(long, value_name = "PROVIDER", default_value_t = preflight::Provider::Local)]
+    pub provider: preflight::Provider,
+    /// Ask no host; what is not here counts as missing
+    #[arg(long)]
+    pub offline: bool,
     /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,

@@ -156,7 +156,8 @@ fn list_tests(binary: &Path) -> anyhow::Result<String> {
     Ok(cmd!(sh, "{binary} --list --format terse").quiet().ignore_stderr().read()?)
 }
 
-fn default_jobs() -> usize {
+/// Cases at the same time when nobody says how many.
+pub fn default_jobs() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| (processors.get() * JOBS_PER_PROCESSOR).min(MOST_JOBS))
 }
 

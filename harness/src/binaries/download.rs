@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Free disk that one download needs, in bytes: the file, and for etcd its archive.
-const FREE_DISK: u64 = 300_000_000;
+pub(super) const FREE_DISK: u64 = 300_000_000;
 
 /// A checksum file is a few lines; more is an error page.
 const CHECKSUM_LIMIT: u64 = 100_000;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// Free disk that a build needs, in bytes: build cache, linker and sources (measured: 2.5 GB of build cache for
 /// kube-apiserver and kube-controller-manager).
-fn free_disk(release: Release) -> u64 {
+pub(super) fn free_disk(release: Release) -> u64 {
     match release {
         Release::Etcd(_) => 1_000_000_000,
         Release::Kubernetes(_) => 6_000_000_000,

@@ -5,7 +5,9 @@ use super::download::Downloads;
 use super::error::StepError;
 use super::gobuild::{Go, Module};
 use super::table::Release;
-use super::{Answer, BinaryError, Event, Found, Mirror, Missing, Obtained, Progress, Sources, Step, Wanted, probe};
+use super::{
+    Answer, BinaryError, Event, Found, Mirror, Missing, Obtained, Progress, Silent, Sources, Step, Wanted, probe,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,16 @@ pub(super) fn run(wanted: &[Wanted], sources: &Sources, progress: &dyn Progress)
     search.download()?;
     locks.retain(|release, _| search.missing.keys().any(|wanted| wanted.release() == *release));
     search.build(locks)?;
+    Ok(search.found)
+}
+
+/// What needs neither network nor `go`: binaries in the given directory, and whole ones in the cache.
+pub(super) fn at_hand(wanted: &[Wanted], sources: &Sources) -> Result<Obtained, BinaryError> {
+    let cache = Cache::open(&sources.cache_dir)?;
+    let missing = wanted.iter().map(|wanted| (*wanted, Vec::new())).collect();
+    let mut search = Search { sources, progress: &Silent, cache: &cache, missing, found: Obtained::default() };
+    search.in_bin_dir()?;
+    search.in_cache(SayNo::No)?;
     Ok(search.found)
 }
 

@@ -1,0 +1,159 @@
+//! What a run needs of its host: facts in, a line per fact out. The facts themselves come from `host`.
+
+pub mod kind;
+pub mod local;
+
+use crate::version::Minor;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// What runs the servers, as far as it decides what a host must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Provider {
+    /// Processes of this host.
+    Local,
+    /// Nodes of kind clusters.
+    Kind,
+}
+
+impl Provider {
+    /// Every provider.
+    pub const ALL: [Provider; 2] = [Provider::Local, Provider::Kind];
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Provider::Local => "local",
+            Provider::Kind => "kind",
+        })
+    }
+}
+
+impl FromStr for Provider {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Provider::ALL.into_iter().find(|provider| provider.to_string() == text);
+        found.ok_or_else(|| format!("`{text}` is no provider; there are local and kind"))
+    }
+}
+
+/// What one fact means for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// What was looked at, in a word or two.
+    pub fact: &'static str,
+    /// What was seen.
+    pub seen: String,
+    /// Whether it is enough.
+    pub state: State,
+}
+
+/// Whether a fact is enough for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It is.
+    Fine,
+    /// For some runs, or nobody knows.
+    Doubtful {
+        /// What to do about it.
+        advice: String,
+    },
+    /// It is not.
+    Fails {
+        /// What to do about it.
+        advice: String,
+    },
+}
+
+impl Line {
+    /// A fact that is enough.
+    pub fn fine(fact: &'static str, seen: impl Into<String>) -> Line {
+        Line { fact, seen: seen.into(), state: State::Fine }
+    }
+
+    /// A fact that is not enough for every run.
+    pub fn doubtful(fact: &'static str, seen: impl Into<String>, advice: impl Into<String>) -> Line {
+        Line { fact, seen: seen.into(), state: State::Doubtful { advice: advice.into() } }
+    }
+
+    /// A fact that keeps runs from working.
+    pub fn fails(fact: &'static str, seen: impl Into<String>, advice: impl Into<String>) -> Line {
+        Line { fact, seen: seen.into(), state: State::Fails { advice: advice.into() } }
+    }
+
+    /// A fact that keeps some minors from working: it fails when there is no other.
+    fn partly(
+        fact: &'static str,
+        seen: String,
+        refused: &BTreeSet<Minor>,
+        asked: &BTreeSet<Minor>,
+        advice: String,
+    ) -> Line {
+        match (refused.is_empty(), refused == asked) {
+            (true, _) => Line::fine(fact, seen),
+            (false, true) => Line::fails(fact, seen, advice),
+            (false, false) => Line::doubtful(fact, seen, advice),
+        }
+    }
+
+    /// Whether it keeps runs from working.
+    pub fn is_failure(&self) -> bool {
+        match self.state {
+            State::Fails { .. } => true,
+            State::Fine | State::Doubtful { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Line { fact, seen, state } = self;
+        match state {
+            State::Fine => write!(f, "ok    {fact}: {seen}"),
+            State::Doubtful { advice } => write!(f, "maybe {fact}: {seen}; {advice}"),
+            State::Fails { advice } => write!(f, "FAIL  {fact}: {seen}; {advice}"),
+        }
+    }
+}
+
+/// Bytes as gigabytes with one decimal.
+fn gb(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}
+
+/// Minors as a list: `1.31, 1.32`.
+fn list(minors: &BTreeSet<Minor>) -> String {
+    minors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_was_seen_and_what_to_do() {
+        assert_eq!(Line::fine("go", "go1.26").to_string(), "ok    go: go1.26");
+        assert_eq!(Line::fails("go", "not on PATH", "install it").to_string(), "FAIL  go: not on PATH; install it");
+    }
+
+    #[test]
+    fn what_refuses_every_minor_fails_and_what_refuses_some_is_doubtful() {
+        let minors = |minors: &[u16]| minors.iter().copied().map(Minor).collect::<BTreeSet<_>>();
+        let line = |refused: &[u16]| {
+            Line::partly("cgroups", String::new(), &minors(refused), &minors(&[34, 35]), String::new())
+        };
+        assert!(matches!(line(&[]).state, State::Fine));
+        assert!(matches!(line(&[35]).state, State::Doubtful { .. }));
+        assert!(line(&[34, 35]).is_failure());
+    }
+
+    #[test]
+    fn a_provider_survives_printing_and_parsing() {
+        for provider in Provider::ALL {
+            assert_eq!(provider.to_string().parse(), Ok(provider));
+        }
+        assert!("kidn".parse::<Provider>().unwrap_err().contains("local and kind"));
+    }
+}

@@ -1,0 +1,326 @@
+//! What runs on kind need of their host besides what runs of processes need: a container engine, its cgroups and
+//! limits, kind, node images.
+
+use super::local::{Disk, disk};
+use super::{Line, list};
+use crate::version::Minor;
+use std::collections::BTreeSet;
+
+/// The oldest and newest minors of kind that are tried.
+const KIND: std::ops::RangeInclusive<u16> = 27..=33;
+/// Kubernetes 1.37 no longer reads the kubeadm configuration that older releases of kind write (kind PR 4173).
+const KIND_FOR_1_37: u16 = 32;
+/// From this minor on the kubelet refuses cgroup v1 unless `failCgroupV1` is false (k/k PR 134298).
+const KUBELET_REFUSES_V1: Minor = Minor(35);
+/// inotify instances and watches that kind's documentation asks for.
+const INOTIFY_ADVISED: Inotify = Inotify { instances: 512, watches: 524_288 };
+/// The defaults of Linux on a small machine; three nodes were seen to run with so few instances.
+const INOTIFY_LEAST: Inotify = Inotify { instances: 128, watches: 8_192 };
+
+/// Free disk that clusters take, in bytes: a node image, and for each node a copy of its `/var`.
+const DISK_OF_CLUSTERS: u64 = 10_000_000_000;
+
+/// What was found out about the host.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The container engine that kind will use.
+    pub engine: Result<Engine, String>,
+    /// The control groups of the host.
+    pub cgroups: Cgroups,
+    /// Whether processes can be given CAP_SYS_RESOURCE; `None` where the system does not tell.
+    pub sys_resource: Option<bool>,
+    /// The limits of inotify; `None` where the system has none.
+    pub inotify: Option<Inotify>,
+    /// The first line of `kind version`.
+    pub kind: Result<String, String>,
+    /// Whether a kind that is missing can be installed: go is there, and the network may be used.
+    pub kind_can_be_installed: bool,
+    /// Whether images that are missing can be pulled or built: the network may be used.
+    pub images_can_be_obtained: bool,
+    /// The minors of the nodes that runs create.
+    pub nodes: BTreeSet<Minor>,
+}
+
+/// A container engine that answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Engine {
+    /// `docker`, `podman` or `nerdctl`.
+    pub command: String,
+    /// Its version.
+    pub version: String,
+    /// The runtime that containers get, where the engine tells.
+    pub runtime: Option<String>,
+    /// Free disk where it keeps images and containers; `None` if that is not on this host.
+    pub disk: Option<Disk>,
+    /// The images it has, as `repository:tag`.
+    pub images: Vec<String>,
+}
+
+/// The control groups of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cgroups {
+    /// Version 2 alone.
+    V2,
+    /// The controllers are those of version 1, with version 2 beside them: for a kubelet that is version 1.
+    Hybrid,
+    /// Version 1.
+    V1,
+    /// Not Linux: the engine has a machine of its own.
+    Elsewhere,
+}
+
+/// Limits of inotify.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inotify {
+    /// `fs.inotify.max_user_instances`.
+    pub instances: u64,
+    /// `fs.inotify.max_user_watches`.
+    pub watches: u64,
+}
+
+/// A line per fact.
+pub fn judge(facts: &Facts) -> Vec<Line> {
+    let mut lines = vec![engine(&facts.engine), cgroups(facts.cgroups, &facts.nodes)];
+    lines.extend(facts.sys_resource.map(|has| sys_resource(has, &facts.engine)));
+    lines.extend(facts.inotify.map(inotify));
+    lines.push(kind(facts));
+    let engine_disk = facts.engine.as_ref().ok().and_then(|engine| engine.disk.as_ref());
+    let advice = "free some, for example with `docker image prune`";
+    lines.extend(engine_disk.map(|it| disk("engine disk", it, DISK_OF_CLUSTERS, "clusters", advice)));
+    lines.extend(facts.engine.as_ref().ok().map(|engine| images(&engine.images, facts)));
+    lines
+}
+
+fn engine(engine: &Result<Engine, String>) -> Line {
+    match engine {
+        Ok(Engine { command, version, .. }) => Line::fine("engine", format!("{command} {version} answers")),
+        Err(why) => Line::fails(
+            "engine",
+            why,
+            "install and start Docker (or podman or nerdctl) and let this user use it, or run with --provider local",
+        ),
+    }
+}
+
+fn cgroups(cgroups: Cgroups, nodes: &BTreeSet<Minor>) -> Line {
+    let version = match cgroups {
+        Cgroups::V2 => return Line::fine("cgroups", "version 2"),
+        Cgroups::Elsewhere => return Line::fine("cgroups", "those of the engine's own machine"),
+        Cgroups::Hybrid => "version 1 (hybrid)",
+        Cgroups::V1 => "version 1",
+    };
+    let refused: BTreeSet<Minor> = nodes.iter().copied().filter(|minor| *minor >= KUBELET_REFUSES_V1).collect();
+    let seen = match refused.is_empty() {
+        true => version.to_string(),
+        false => format!("{version}, which kubelet {} refuses", list(&refused)),
+    };
+    let advice = "boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in the KubeletConfiguration";
+    Line::partly("cgroups", seen, &refused, nodes, advice.into())
+}
+
+/// runc cannot hand on what it does not have, and a kind node is a privileged container, which asks for everything.
+fn sys_resource(has: bool, engine: &Result<Engine, String>) -> Line {
+    let fact = "CAP_SYS_RESOURCE";
+    let runtime = engine.as_ref().ok().and_then(|engine| engine.runtime.as_deref());
+    match (has, runtime) {
+        (true, _) => Line::fine(fact, "in the bounding set"),
+        (false, Some(runtime)) if runtime != "runc" => {
+            Line::fine(fact, format!("not in the bounding set; containers get the runtime {runtime}"))
+        }
+        (false, Some(_) | None) => Line::fails(
+            fact,
+            "not in the bounding set: a privileged container does not start (`unable to apply caps`)",
+            "make a runtime that drops it from the container's configuration the engine's default",
+        ),
+    }
+}
+
+fn inotify(limits: Inotify) -> Line {
+    let Inotify { instances, watches } = limits;
+    let below = |bound: Inotify| instances < bound.instances || watches < bound.watches;
+    let seen = format!("{instances} instances, {watches} watches");
+    let advice = format!(
+        "sysctl fs.inotify.max_user_instances={} fs.inotify.max_user_watches={}, else many nodes at a time fail with \
+         `too many open files`",
+        INOTIFY_ADVISED.instances, INOTIFY_ADVISED.watches
+    );
+    if below(INOTIFY_LEAST) {
+        Line::fails("inotify", seen, advice)
+    } else if below(INOTIFY_ADVISED) {
+        Line::doubtful("inotify", seen, advice)
+    } else {
+        Line::fine("inotify", seen)
+    }
+}
+
+fn kind(facts: &Facts) -> Line {
+    let line = match &facts.kind {
+        Ok(line) => line,
+        Err(why) if facts.kind_can_be_installed => return Line::fine("kind", format!("{why}; go installs it")),
+        Err(why) => return Line::fails("kind", why, "put kind 0.27 to 0.33 on PATH, or install Go"),
+    };
+    let Some(minor) = kind_minor(line) else {
+        return Line::doubtful("kind", format!("`{line}` has no version"), "put a release of kind on PATH");
+    };
+    if minor < *KIND.start() {
+        return Line::fails("kind", line, format!("put kind 0.{} or newer on PATH", KIND.start()));
+    }
+    if minor > *KIND.end() {
+        let advice = format!("should it fail, put kind 0.{} on PATH", KIND.end());
+        return Line::doubtful("kind", format!("{line}, newer than any that was tried"), advice);
+    }
+    let refused: BTreeSet<Minor> =
+        facts.nodes.iter().copied().filter(|node| *node >= Minor(37) && minor < KIND_FOR_1_37).collect();
+    let seen = match refused.is_empty() {
+        true => line.clone(),
+        false => format!("{line}, which makes no nodes of {}", list(&refused)),
+    };
+    Line::partly("kind", seen, &refused, &facts.nodes, format!("put kind 0.{KIND_FOR_1_37} or newer on PATH"))
+}
+
+/// The `30` of `kind v0.30.0 go1.24.6 linux/amd64`.
+fn kind_minor(line: &str) -> Option<u16> {
+    let version = line.strip_prefix("kind v0.").or_else(|| line.strip_prefix("kind version 0."))?;
+    version.split('.').next()?.parse().ok()
+}
+
+/// Node images by their tags: `kindest/node:v1.33.1`, and those that are built for hosts without a registry.
+fn images(images: &[String], facts: &Facts) -> Line {
+    let minor_of = |image: &String| -> Option<Minor> {
+        let (repository, tag) = image.rsplit_once(':')?;
+        let is_node = repository.rsplit('/').next() == Some("node");
+        is_node.then(|| tag.parse::<crate::version::KubeVersion>().ok()).flatten().map(|version| version.minor)
+    };
+    let there: BTreeSet<Minor> = images.iter().filter_map(minor_of).collect();
+    let missing: BTreeSet<Minor> = facts.nodes.difference(&there).copied().collect();
+    let seen = match (there.is_empty(), missing.is_empty()) {
+        (_, true) => format!("of {}", list(&there)),
+        (true, false) => format!("none; missing: {}", list(&missing)),
+        (false, false) => format!("of {}; missing: {}", list(&there), list(&missing)),
+    };
+    if facts.images_can_be_obtained && !missing.is_empty() {
+        let advice = "they are pulled; where no registry answers, `cargo xtask node-image VERSION` builds one";
+        return Line::doubtful("node images", seen, advice);
+    }
+    Line::partly("node images", seen, &missing, &facts.nodes, "load them with `docker load`".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minors(minors: impl IntoIterator<Item = u16>) -> BTreeSet<Minor> {
+        minors.into_iter().map(Minor).collect()
+    }
+
+    fn healthy() -> Facts {
+        let images = vec!["kindest/node:v1.33.1".to_string(), "registry.example/kindest/node:v1.34.0".to_string()];
+        let engine = Engine {
+            command: "docker".into(),
+            version: "29.0".into(),
+            runtime: Some("runc".into()),
+            disk: Some(Disk { dir: "/var/lib/docker".into(), free: Ok(50_000_000_000) }),
+            images,
+        };
+        Facts {
+            engine: Ok(engine),
+            cgroups: Cgroups::V2,
+            sys_resource: Some(true),
+            inotify: Some(INOTIFY_ADVISED),
+            kind: Ok("kind v0.30.0 go1.24.6 linux/amd64".into()),
+            kind_can_be_installed: false,
+            images_can_be_obtained: false,
+            nodes: minors([33, 34]),
+        }
+    }
+
+    #[track_caller]
+    fn is(facts: &Facts, fact: &str, beginning: &str, word: &str) {
+        let line =
+            judge(facts).into_iter().find(|line| line.fact == fact).expect("the fact must have a line").to_string();
+        assert!(line.starts_with(beginning) && line.contains(word), "`{line}`");
+    }
+
+    #[test]
+    fn a_healthy_host_has_a_line_per_fact_and_none_fails() {
+        let lines = judge(&healthy());
+        let facts: Vec<&str> = lines.iter().map(|line| line.fact).collect();
+        assert_eq!(facts, ["engine", "cgroups", "CAP_SYS_RESOURCE", "inotify", "kind", "engine disk", "node images"]);
+        assert!(lines.iter().all(|line| line.state == crate::preflight::State::Fine), "{lines:?}");
+    }
+
+    #[test]
+    fn without_an_engine_there_are_no_nodes() {
+        let facts = Facts { engine: Err("docker: cannot connect".into()), ..healthy() };
+        is(&facts, "engine", "FAIL", "start Docker");
+        assert!(judge(&facts).iter().all(|line| line.fact != "node images"));
+    }
+
+    #[test]
+    fn clusters_need_disk_where_the_engine_keeps_them() {
+        let mut facts = healthy();
+        facts.engine.as_mut().unwrap().disk = Some(Disk { dir: "/var/lib/docker".into(), free: Ok(4_000_000_000) });
+        is(&facts, "engine disk", "FAIL", "10.0 GB needed for clusters; free some");
+    }
+
+    #[test]
+    fn cgroup_v1_is_refused_by_kubelets_from_1_35_on() {
+        for cgroups in [Cgroups::V1, Cgroups::Hybrid] {
+            is(&Facts { cgroups, ..healthy() }, "cgroups", "ok", "version 1");
+            is(
+                &Facts { cgroups, nodes: minors(34..=36), ..healthy() },
+                "cgroups",
+                "maybe",
+                "kubelet 1.35, 1.36 refuses",
+            );
+            is(&Facts { cgroups, nodes: minors([35]), ..healthy() }, "cgroups", "FAIL", "failCgroupV1");
+        }
+        is(&Facts { cgroups: Cgroups::Elsewhere, nodes: minors([37]), ..healthy() }, "cgroups", "ok", "machine");
+    }
+
+    #[test]
+    fn a_missing_capability_needs_a_runtime_that_does_not_ask_for_it() {
+        let lacking = |runtime: &str| {
+            let mut facts = Facts { sys_resource: Some(false), ..healthy() };
+            facts.engine.as_mut().unwrap().runtime = Some(runtime.into());
+            facts
+        };
+        is(&lacking("runc"), "CAP_SYS_RESOURCE", "FAIL", "unable to apply caps");
+        is(&lacking("trimmed"), "CAP_SYS_RESOURCE", "ok", "runtime trimmed");
+    }
+
+    #[test]
+    fn few_inotify_instances_are_doubtful_and_too_few_fail() {
+        let limits = |instances, watches| Facts { inotify: Some(Inotify { instances, watches }), ..healthy() };
+        is(&limits(128, 192_536), "inotify", "maybe", "sysctl");
+        is(&limits(64, 524_288), "inotify", "FAIL", "sysctl");
+        is(&limits(512, 4_096), "inotify", "FAIL", "sysctl");
+    }
+
+    #[test]
+    fn kind_must_be_a_tried_release_that_knows_the_nodes() {
+        let version = |text: &str, nodes| Facts { kind: Ok(text.into()), nodes: minors(nodes), ..healthy() };
+        is(&version("kind v0.26.0 go1.23 linux/amd64", 33..=34), "kind", "FAIL", "0.27 or newer");
+        is(&version("kind v0.31.0 go1.25 linux/amd64", 36..=37), "kind", "maybe", "no nodes of 1.37");
+        is(&version("kind v0.31.0 go1.25 linux/amd64", 37..=37), "kind", "FAIL", "0.32 or newer");
+        is(&version("kind v0.32.0 go1.25 linux/amd64", 37..=37), "kind", "ok", "v0.32.0");
+        is(&version("kind v0.34.0 go1.27 linux/amd64", 33..=34), "kind", "maybe", "newer than any");
+        is(&version("a fork", 33..=34), "kind", "maybe", "no version");
+    }
+
+    #[test]
+    fn a_missing_kind_is_installed_where_that_is_possible() {
+        let missing =
+            |kind_can_be_installed| Facts { kind: Err("not on PATH".into()), kind_can_be_installed, ..healthy() };
+        is(&missing(true), "kind", "ok", "go installs it");
+        is(&missing(false), "kind", "FAIL", "install Go");
+    }
+
+    #[test]
+    fn node_images_that_are_missing_are_pulled_or_built_but_not_offline() {
+        let nodes = |nodes, images_can_be_obtained| Facts { nodes: minors(nodes), images_can_be_obtained, ..healthy() };
+        is(&nodes(33..=35, false), "node images", "maybe", "of 1.33, 1.34; missing: 1.35");
+        is(&nodes(35..=36, false), "node images", "FAIL", "docker load");
+        is(&nodes(35..=36, true), "node images", "maybe", "cargo xtask node-image");
+    }
+}
