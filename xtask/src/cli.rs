@@ -31,6 +31,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Look at what runs need of this host and say what to do about what is missing
     Doctor(DoctorArgs),
+    /// Print the legs of continuous integration, each a run of `e2e` of its own
+    Matrix(MatrixArgs),
 }
 
 #[derive(clap::Args)]
@@ -162,4 +164,44 @@ pub struct DoctorArgs {
     /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct MatrixArgs {
+    /// What to print
+    #[arg(long, value_enum, default_value_t = MatrixFormat::Text)]
+    pub format: MatrixFormat,
+    /// What has started the workflow
+    #[arg(long, value_enum, default_value_t = Event::Nightly)]
+    pub event: Event,
+    /// Only legs with this provider: local or kind
+    #[arg(long, value_name = "PROVIDER")]
+    pub provider: Option<preflight::Provider>,
+    /// Instead of the legs of the event, one per provider of this suite; may be repeated
+    #[arg(long = "suite", value_name = "SUITE")]
+    pub suites: Vec<String>,
+    /// The same with combos whose id matches; may be repeated
+    #[arg(long = "combo", value_name = "GLOB")]
+    pub combos: Vec<String>,
+    /// The same with gates as in `e2e`; may be repeated
+    #[arg(long = "gates", value_name = "GATE=BOOL,...")]
+    pub gates: Vec<GateSet>,
+}
+
+/// How legs are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MatrixFormat {
+    /// A table with the command of each leg.
+    Text,
+    /// One line for `$GITHUB_OUTPUT`.
+    Github,
+}
+
+/// What starts a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Event {
+    /// A pull request: a small local set.
+    PullRequest,
+    /// The night, or a person: everything.
+    Nightly,
 }

@@ -134,7 +134,7 @@ fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {
 }
 
 /// Builds the test binary with the same cargo and returns its path.
-fn build_test_binary() -> anyhow::Result<PathBuf> {
+pub fn build_test_binary() -> anyhow::Result<PathBuf> {
     let sh = Shell::new()?;
     sh.change_dir(workspace());
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
@@ -151,7 +151,8 @@ fn build_test_binary() -> anyhow::Result<PathBuf> {
     executables.next_back().context("cargo did not say where the test binary is")
 }
 
-fn list_tests(binary: &Path) -> anyhow::Result<String> {
+/// The list of its tests, as `select::parse_list` reads it.
+pub fn list_tests(binary: &Path) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     Ok(cmd!(sh, "{binary} --list --format terse").quiet().ignore_stderr().read()?)
 }

@@ -11,6 +11,7 @@ mod up;
 mod check;
 mod bench;
 mod doctor;
+mod matrix;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Matrix(args) => matrix::run(args),
     };
     exit::code(result)
 }
