@@ -50,7 +50,7 @@ pub async fn local(
         results_disk: disk(results),
         cache_disk: disk(&sources.cache_dir),
         memory: memory(),
-        ports: bind(ports),
+        ports: self::ports(ports),
     })
 }
 
@@ -127,8 +127,8 @@ fn download_host(sources: &Sources) -> Option<Result<String, String>> {
     })
 }
 
-/// Binds so many ports at the same time and lets go of them.
-fn bind(count: usize) -> Result<usize, String> {
+/// How many of so many ports of 127.0.0.1 can be bound at the same time; all are let go.
+pub fn ports(count: usize) -> Result<usize, String> {
     let mut held = Vec::new();
     while held.len() < count {
         match TcpListener::bind(("127.0.0.1", 0)) {

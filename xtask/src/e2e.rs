@@ -14,6 +14,8 @@ use harness::combo::Combo;
 use harness::expect::expectation;
 use harness::files::write_atomically;
 use harness::gates::{Gate, GateSet};
+use harness::host;
+use harness::preflight;
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
 use harness::report::{self, CaseSummary, Summary, junit, markdown};
 use harness::server::ServerSpec;
@@ -57,6 +59,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
         print_plan(&cases, &combos, &wanted, jobs)?;
         return Ok(Ended::AsExpected);
     }
+    check_host(args.out.as_deref().unwrap_or(&target_dir()), jobs.min(cases.len()))?;
     let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir.clone())?, &Terminal::new())?;
     let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
     let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
@@ -120,6 +123,15 @@ fn from_to(args: &E2eArgs) -> anyhow::Result<Option<Combo>> {
     let combo = Combo::new([old, new]);
     combo.modes().map_err(|error| PlanError(error.to_string()))?;
     Ok(Some(combo))
+}
+
+/// Refuses a host on which so many cases at a time would only end without a verdict.
+fn check_host(out: &Path, jobs: usize) -> anyhow::Result<()> {
+    let ports = host::ports(preflight::local::ports_needed(jobs));
+    let lines = preflight::local::judge_run(&host::disk(out), host::memory(), &ports, jobs);
+    let failures: Vec<String> = lines.iter().filter(|line| line.is_failure()).map(ToString::to_string).collect();
+    anyhow::ensure!(failures.is_empty(), "this host does not carry the run:\n{}", failures.join("\n"));
+    Ok(())
 }
 
 fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {

@@ -92,19 +92,16 @@ pub fn judge(facts: &Facts, jobs: usize) -> Vec<Line> {
     let mut lines = vec![cargo(&facts.cargo), go(&facts.go, supply), binaries(&facts.binaries, supply)];
     lines.extend(facts.download_host.as_ref().map(|host| download_host(host, supply)));
     lines.push(cache_disk(&facts.cache_disk, &facts.binaries, supply));
-    lines.extend(judge_run(&facts.results_disk, facts.memory, jobs));
-    lines.push(ports(&facts.ports, jobs));
+    lines.extend(judge_run(&facts.results_disk, facts.memory, &facts.ports, jobs));
     lines
 }
 
-/// The facts that change from run to run and cost nothing to look at: disk and memory for this many cases at a time.
-pub fn judge_run(results: &Disk, memory: Option<u64>, jobs: usize) -> Vec<Line> {
+/// The facts that change from run to run and cost milliseconds: disk, memory and ports for so many cases at a time.
+pub fn judge_run(results: &Disk, memory: Option<u64>, bound: &Result<usize, String>, jobs: usize) -> Vec<Line> {
     let disk_needed = DISK_OF_RESULTS + DISK_OF_A_CASE * jobs as u64;
     let purpose = format!("{jobs} cases at a time");
-    vec![
-        disk("disk", results, disk_needed, &purpose, "free some, or choose another disk with --out"),
-        available(memory, jobs),
-    ]
+    let advice = "free some, or choose another disk with --out";
+    vec![disk("disk", results, disk_needed, &purpose, advice), available(memory, jobs), ports(bound, jobs)]
 }
 
 fn cargo(version: &Result<String, String>) -> Line {
