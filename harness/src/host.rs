@@ -1,4 +1,5 @@
-//! Finds out the facts of this host that `preflight` judges. Nothing is changed, installed or waited for long.
+//! Finds out the facts of this host that `preflight` judges. Nothing is installed or waited for long; all that it leaves
+//! is the directory of the cache.
 
 use crate::binaries::{self, BinaryError, Mirror, Sources, Wanted};
 use crate::preflight::kind::{self, Cgroups, Engine, Inotify};
@@ -6,7 +7,7 @@ use crate::preflight::local::{self, Disk};
 use crate::version::Minor;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 /// How long a tool or a host may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection to this host itself may take.
+const LOOPBACK_PATIENCE: Duration = Duration::from_secs(1);
 /// The bit of CAP_SYS_RESOURCE (`linux/capability.h`).
 const CAP_SYS_RESOURCE: u32 = 24;
 /// The environment variable by which a user chooses kind's engine, and what kind takes for one.
@@ -97,7 +100,7 @@ async fn output(tool: &str, args: &[&str]) -> Result<String, String> {
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     let output = match timeout(PATIENCE, command.output()).await {
         Err(_) => return Err(format!("`{what}` does not end within {} s", PATIENCE.as_secs())),
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return Err("not on PATH".to_string()),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return Err(format!("{tool} is not on PATH")),
         Ok(Err(error)) => return Err(format!("`{what}` does not run: {error}")),
         Ok(Ok(output)) => output,
     };
@@ -127,7 +130,7 @@ fn download_host(sources: &Sources) -> Option<Result<String, String>> {
     })
 }
 
-/// How many of so many ports of 127.0.0.1 can be bound at the same time; all are let go.
+/// How many of so many ports of 127.0.0.1 can be bound at the same time, and one of them reached; all are let go.
 pub fn ports(count: usize) -> Result<usize, String> {
     let mut held = Vec::new();
     while held.len() < count {
@@ -136,6 +139,10 @@ pub fn ports(count: usize) -> Result<usize, String> {
             Err(error) if held.is_empty() => return Err(error.to_string()),
             Err(_) => break,
         }
+    }
+    // Binding works also while the loopback interface is down.
+    if let Some(address) = held.first().and_then(|listener| listener.local_addr().ok()) {
+        TcpStream::connect_timeout(&address, LOOPBACK_PATIENCE).map_err(|error| format!("cannot connect: {error}"))?;
     }
     Ok(held.len())
 }

@@ -2,6 +2,8 @@
 
 use super::{Line, gb};
 use crate::binaries::Wanted;
+use crate::version::Minor;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Memory that one case takes, in bytes: two apiservers of some 280 MB, etcd and the test process.
@@ -135,9 +137,21 @@ fn binaries(binaries: &Binaries, supply: Supply) -> Line {
         Supply::Nothing => Line::fails(
             "binaries",
             format!("{seen}; missing: {names}"),
-            "run `cargo xtask fetch` where a network is, or give a directory with --bin-dir or SKEWLAB_BIN_DIR",
+            format!(
+                "run `{}` where a network is, or give a directory with --bin-dir or SKEWLAB_BIN_DIR",
+                fetch_command(missing)
+            ),
         ),
     }
+}
+
+/// What gets these binaries: the default versions of their minors, and etcd with any of them.
+fn fetch_command(missing: &[Wanted]) -> String {
+    let minors: BTreeSet<Minor> = missing
+        .iter()
+        .filter_map(|wanted| if let Wanted::Kube(_, version) = wanted { Some(version.minor) } else { None })
+        .collect();
+    minors.iter().fold("cargo xtask fetch".to_string(), |command, minor| format!("{command} {minor}"))
 }
 
 fn download_host(answer: &Result<String, String>, supply: Supply) -> Line {
@@ -258,12 +272,12 @@ mod tests {
 
     #[test]
     fn without_cargo_nothing_can_be_built() {
-        fails_with(&Facts { cargo: Err("not on PATH".into()), ..healthy() }, &[("rust", "rustup")]);
+        fails_with(&Facts { cargo: Err("cargo is not on PATH".into()), ..healthy() }, &[("rust", "rustup")]);
     }
 
     #[test]
     fn what_is_missing_is_downloaded_or_else_built() {
-        let no_go = || Err("not on PATH".to_string());
+        let no_go = || Err("go is not on PATH".to_string());
         let no_host = || Some(Err("dl.k8s.io: connection refused".to_string()));
         fails_with(&Facts { go: no_go(), ..incomplete() }, &[]);
         fails_with(&Facts { download_host: no_host(), ..incomplete() }, &[]);
@@ -277,7 +291,7 @@ mod tests {
 
     #[test]
     fn offline_what_is_missing_cannot_be_had_although_go_is_there() {
-        fails_with(&Facts { download_host: None, ..incomplete() }, &[("binaries", "cargo xtask fetch")]);
+        fails_with(&Facts { download_host: None, ..incomplete() }, &[("binaries", "`cargo xtask fetch 1.33`")]);
         fails_with(&Facts { download_host: None, ..healthy() }, &[]);
     }
 
@@ -305,6 +319,9 @@ mod tests {
         fails_with(&Facts { memory: Some(100_000_000), ..healthy() }, &[("memory", "not one case fits")]);
         fails_with(&Facts { memory: None, ..healthy() }, &[]);
         fails_with(&Facts { ports: Ok(35), ..healthy() }, &[("ports", "36 are needed")]);
-        fails_with(&Facts { ports: Err("no address".into()), ..healthy() }, &[("ports", "ip link set lo up")]);
+        fails_with(
+            &Facts { ports: Err("cannot connect: unreachable".into()), ..healthy() },
+            &[("ports", "ip link set lo up")],
+        );
     }
 }
