@@ -62,7 +62,7 @@ const ROWS: [Row; 12] = [
     Row::kind("kind-upgrade-from-1.34-1.36", &["upgrade"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
 ];
 
-/// Longest time of a job, in minutes; beyond it something hangs that the cases' own bounds do not catch.
+/// Longest time of the run of a leg, in minutes; beyond it something hangs that the bounds of its cases do not catch.
 fn minutes(provider: Provider) -> u32 {
     match provider {
         Provider::Local => 60,
