@@ -43,11 +43,25 @@ pub enum Scenario {
     Crash,
     /// `upgrade::a_pause_of_etcd_at_the_start_of_a_server_is_survived`.
     EtcdPausedAtStart,
+    /// `upgrade::many_namespaces_do_not_keep_a_server_from_starting`.
+    ManyNamespaces,
+    /// `upgrade::a_leaked_bit_is_freed_on_the_third_pass`.
+    LeakedBit,
+    /// `upgrade::a_restart_begins_the_count_of_passes_anew`.
+    LeakedBitRestart,
+    /// `flags::a_second_family_is_added_one_server_at_a_time`.
+    SecondFamily,
+    /// `flags::servers_with_different_ranges_stay_in_one`.
+    DifferingRanges,
+    /// `flags::an_upgrade_that_loses_the_range_keeps_the_old_one`.
+    LostRange,
+    /// `flags::a_short_lived_server_with_the_wrong_range_leaves_nothing`.
+    ShortLivedWrongRange,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 16] = [
+    pub const ALL: [Scenario; 23] = [
         Scenario::SameStaticIp,
         Scenario::DynamicPressure,
         Scenario::Propagation,
@@ -64,6 +78,13 @@ impl Scenario {
         Scenario::Chain,
         Scenario::Crash,
         Scenario::EtcdPausedAtStart,
+        Scenario::ManyNamespaces,
+        Scenario::LeakedBit,
+        Scenario::LeakedBitRestart,
+        Scenario::SecondFamily,
+        Scenario::DifferingRanges,
+        Scenario::LostRange,
+        Scenario::ShortLivedWrongRange,
     ];
 
     /// Suite (test module) and test function.
@@ -85,6 +106,13 @@ impl Scenario {
             Scenario::Chain => ("upgrade", "a_chain_of_minors_and_back_keeps_every_address"),
             Scenario::Crash => ("upgrade", "a_crash_in_the_middle_of_creates_loses_nothing"),
             Scenario::EtcdPausedAtStart => ("upgrade", "a_pause_of_etcd_at_the_start_of_a_server_is_survived"),
+            Scenario::ManyNamespaces => ("upgrade", "many_namespaces_do_not_keep_a_server_from_starting"),
+            Scenario::LeakedBit => ("upgrade", "a_leaked_bit_is_freed_on_the_third_pass"),
+            Scenario::LeakedBitRestart => ("upgrade", "a_restart_begins_the_count_of_passes_anew"),
+            Scenario::SecondFamily => ("flags", "a_second_family_is_added_one_server_at_a_time"),
+            Scenario::DifferingRanges => ("flags", "servers_with_different_ranges_stay_in_one"),
+            Scenario::LostRange => ("flags", "an_upgrade_that_loses_the_range_keeps_the_old_one"),
+            Scenario::ShortLivedWrongRange => ("flags", "a_short_lived_server_with_the_wrong_range_leaves_nothing"),
         }
     }
 
@@ -92,12 +120,20 @@ impl Scenario {
     /// run meanwhile.
     pub fn typical_seconds(self) -> u32 {
         match self {
+            Scenario::LeakedBitRestart => 580,
+            Scenario::LeakedBit => 380,
+            Scenario::ShortLivedWrongRange => 200,
             Scenario::Propagation => 190,
             Scenario::Chain | Scenario::Crash | Scenario::RollingOfThree => 90,
-            Scenario::RollingUpgrade | Scenario::Switching | Scenario::EtcdPausedAtStart => 60,
+            Scenario::RollingUpgrade | Scenario::Switching | Scenario::EtcdPausedAtStart | Scenario::ManyNamespaces => {
+                60
+            }
             Scenario::BitmapAfterDowngrade
             | Scenario::BitmapRebuilt
             | Scenario::ReplacedRange
+            | Scenario::SecondFamily
+            | Scenario::DifferingRanges
+            | Scenario::LostRange
             | Scenario::UntouchedServices => 20,
             Scenario::SameStaticIp
             | Scenario::DynamicPressure
@@ -125,7 +161,14 @@ impl Scenario {
             | Scenario::BitmapRebuilt
             | Scenario::UntouchedServices
             | Scenario::Crash
-            | Scenario::EtcdPausedAtStart => false,
+            | Scenario::EtcdPausedAtStart
+            | Scenario::ManyNamespaces
+            | Scenario::LeakedBit
+            | Scenario::LeakedBitRestart
+            | Scenario::SecondFamily
+            | Scenario::DifferingRanges
+            | Scenario::LostRange
+            | Scenario::ShortLivedWrongRange => false,
         }
     }
 
@@ -154,6 +197,8 @@ pub enum Hazard {
     StaleBitmapAfterDowngrade,
     /// Under dual write every dynamic address comes from the range of the flag, also when its ServiceCIDR is going.
     DefaultRangePinnedByDualWrite,
+    /// A server whose `--service-cluster-ip-range` differs from that of the cluster.
+    DifferingRanges,
     /// A starting server loses the race of its first repair pass against live traffic, and exits after a minute.
     FirstRepairPassLost,
     /// A change of type gives up the lock of an address before the Service is stored without it; a server that is killed
@@ -174,13 +219,14 @@ pub struct HazardFacts {
 
 impl Hazard {
     /// Every hazard.
-    pub const ALL: [Hazard; 8] = [
+    pub const ALL: [Hazard; 9] = [
         Hazard::NoSharedLock,
         Hazard::StaleBit,
         Hazard::OrphanIpAddress,
         Hazard::DualWriteFallback,
         Hazard::StaleBitmapAfterDowngrade,
         Hazard::DefaultRangePinnedByDualWrite,
+        Hazard::DifferingRanges,
         Hazard::FirstRepairPassLost,
         Hazard::ReleasedBeforeStored,
     ];
@@ -234,6 +280,15 @@ impl Hazard {
                            with `the provided network does not match the current range` and burns a bit. Replace the \
                            default range on 1.34 or later, or with DisableAllocatorDualWrite=true.",
             },
+            Hazard::DifferingRanges => HazardFacts {
+                id: "differing-ranges",
+                upstream: "kubernetes/kubernetes issue 114743; k3s issues 12877, 12329, 14500",
+                sentence: "A server whose --service-cluster-ip-range is not that of the cluster: bitmap servers overwrite \
+                           each other's range, so that creates through the others fail with `the provided network does \
+                           not match the current range` until their next repair pass (3 minutes), and an upgrade from \
+                           a bitmap server with a wrong flag makes the wrong range the default ServiceCIDR for good. \
+                           Compare the flag of every server with the ServiceCIDR `kubernetes` before and after.",
+            },
             Hazard::ReleasedBeforeStored => HazardFacts {
                 id: "released-before-stored",
                 upstream: "not reported",
@@ -263,6 +318,8 @@ impl Hazard {
             // IPAddress that the first has just put right.
             Hazard::OrphanIpAddress => &[Rule::E6, Rule::S7],
             Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => &[Rule::E6],
+            // The bitmap is emptied and given another range, and creates fail although the range of their server is free.
+            Hazard::DifferingRanges => &[Rule::S7, Rule::S8, Rule::E6],
             Hazard::FirstRepairPassLost => &[Rule::E5],
             Hazard::ReleasedBeforeStored => &[Rule::S7],
         }
@@ -345,6 +402,16 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
             Expectation::holds().or_possibly([Hazard::FirstRepairPassLost, Hazard::ReleasedBeforeStored])
         }
         Scenario::EtcdPausedAtStart => Expectation::holds().or_possibly([Hazard::FirstRepairPassLost]),
+        Scenario::ManyNamespaces | Scenario::LeakedBit | Scenario::LeakedBitRestart | Scenario::SecondFamily => {
+            Expectation::holds()
+        }
+        // Where a ServiceCIDR `kubernetes` is there, it wins over the flag.
+        Scenario::DifferingRanges | Scenario::ShortLivedWrongRange => {
+            Expectation::hazards(when(Hazard::DifferingRanges, modes.iter().all(|it| *it == AllocatorMode::Bitmap)))
+        }
+        Scenario::LostRange => {
+            Expectation::hazards(when(Hazard::DifferingRanges, modes.first() == Some(&AllocatorMode::Bitmap)))
+        }
         // Few Services in a wide range: what the stale bitmap and the missing lock do is possible, but rare.
         Scenario::RollingUpgrade | Scenario::RollingOfThree => Expectation::holds()
             .or_possibly(when(hazard_of_dynamic_taken(&modes), dynamic_may_be_taken(&modes)))

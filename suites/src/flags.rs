@@ -3,10 +3,15 @@
 use crate::case::Case;
 use crate::claims::{primary_bitmap, stored_cidr, stored_services};
 use crate::observe::granted;
-use harness::history::{Operation, Outcome, ServerId};
+use harness::history::{Operation, OperationKind, Outcome, ServerId};
 use harness::net::ServiceRange;
 use harness::refusal::{Refusal, classify};
+use harness::traffic::{Client, mk_service, service_key};
 use ipnet::IpNet;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -128,4 +133,36 @@ pub async fn configured(case: &Case) -> anyhow::Result<Configured> {
         bitmap: primary_bitmap(&etcd).await?.map(|bitmap| bitmap.range().net()),
         kubernetes: kubernetes.map_or(Vec::new(), |service| service.ips),
     })
+}
+
+/// Creates a Service that takes a second family where the server has one.
+pub async fn create_prefer_dual_stack(client: &mut Client, name: &str) -> Operation {
+    let mut service = mk_service(name, &[]);
+    if let Some(spec) = &mut service.spec {
+        spec.ip_family_policy = Some("PreferDualStack".into());
+    }
+    let kind = OperationKind::CreateService { service: service_key(name), wanted: Vec::new() };
+    client.create_as(kind, service).await
+}
+
+/// Tries the edits of the default ServiceCIDR that validation must refuse, as dry runs, and returns those it took:
+/// only the step from one family to two is allowed (k/k PR 131263).
+///
+/// # Errors
+/// The server gives another answer than 200 or 422.
+pub async fn default_cidr_edits_refused(client: &kube::Client, dual: &[IpNet]) -> anyhow::Result<Vec<String>> {
+    let api: Api<ServiceCIDR> = Api::all(client.clone());
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    let texts: Vec<String> = dual.iter().map(ToString::to_string).collect();
+    let (v4, v6) = (texts[0].as_str(), texts[1].as_str());
+    let mut accepted = Vec::new();
+    for cidrs in [vec![v4], vec![v6, v4], vec!["10.99.0.0/24", v6], vec![v4, "fd00:99::/112"]] {
+        let patch = Patch::Merge(json!({"spec": {"cidrs": cidrs}}));
+        match api.patch(crate::ranges::DEFAULT, &dry_run, &patch).await {
+            Ok(_) => accepted.push(cidrs.join(",")),
+            Err(kube::Error::Api(status)) if status.code == 422 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(accepted)
 }

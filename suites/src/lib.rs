@@ -4,6 +4,7 @@ pub mod case;
 pub mod claims;
 pub mod downgrade;
 pub mod flags;
+pub mod namespaces;
 pub mod observe;
 pub mod race;
 pub mod ranges;

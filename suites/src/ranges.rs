@@ -1,6 +1,8 @@
 //! ServiceCIDRs of a scenario.
 
+use crate::claims::stored_cidr;
 use harness::client::root_cause;
+use harness::etcd::Etcd;
 use harness::history::Outcome;
 use harness::traffic::Client;
 use harness::wait::{self, NotYet};
@@ -50,6 +52,19 @@ pub async fn await_ready(client: &kube::Client, name: &str, ready: bool) -> anyh
         let conditions = object.status.and_then(|status| status.conditions).unwrap_or_default();
         let seen = conditions.into_iter().find(|it| it.type_ == "Ready").map(|it| it.status);
         if seen.as_deref() == Some(wanted) { Ok(()) } else { Err(NotYet::new(format!("the condition, now {seen:?}"))) }
+    });
+    Ok(reached.await?)
+}
+
+/// Waits until a ServiceCIDR has these ranges.
+///
+/// # Errors
+/// It does not in time.
+pub async fn await_cidrs(etcd: &Etcd, name: &str, cidrs: &[IpNet]) -> anyhow::Result<()> {
+    let reached = wait::until(format!("ServiceCIDR {name} with {cidrs:?}"), CONDITION_TIMEOUT, async || {
+        let stored = stored_cidr(etcd, name).await.map_err(|error| NotYet::new(error.to_string()))?;
+        let seen = stored.map(|cidr| cidr.cidrs);
+        if seen.as_deref() == Some(cidrs) { Ok(()) } else { Err(NotYet::new(format!("the ranges, now {seen:?}"))) }
     });
     Ok(reached.await?)
 }

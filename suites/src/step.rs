@@ -36,12 +36,12 @@ pub async fn create_anchors(case: &mut Case) -> anyhow::Result<Anchors> {
     Ok(anchors)
 }
 
-/// After a step: the anchors have their addresses, every server creates and deletes, the defaults are intact.
+/// The anchors and the Service `kubernetes` have the addresses they had.
 ///
 /// # Errors
-/// etcd does not answer, or a server does not run.
-pub async fn check_step(
-    case: &mut Case,
+/// etcd does not answer.
+pub async fn check_anchors(
+    case: &Case,
     step: usize,
     anchors: &[(String, Vec<IpAddr>)],
     observed: &mut Observed,
@@ -58,6 +58,20 @@ pub async fn check_step(
     if kubernetes != Some(vec![first]) {
         observed.wrong.push(format!("step {step}: the Service kubernetes has {kubernetes:?} instead of {first}"));
     }
+    Ok(())
+}
+
+/// After a step: the anchors have their addresses, every server creates and deletes, the defaults are intact.
+///
+/// # Errors
+/// etcd does not answer, or a server does not run.
+pub async fn check_step(
+    case: &mut Case,
+    step: usize,
+    anchors: &[(String, Vec<IpAddr>)],
+    observed: &mut Observed,
+) -> anyhow::Result<()> {
+    check_anchors(case, step, anchors, observed).await?;
     let makes_objects =
         |id: &ServerId| case.plane.spec(*id).is_ok_and(|spec| spec.mode().is_ok_and(|it| it.writes_ip_addresses()));
     if case.plane.server_ids().iter().any(makes_objects) && !default_cidr_exists(&case.plane.etcd()?).await? {

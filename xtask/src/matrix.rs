@@ -50,16 +50,16 @@ const ROWS: [Row; 12] = [
     Row::local(Event::PullRequest, "opted-out", &["upgrade"], &["v1_33_bitmap__v1_34_ip_address"]),
     Row::local(Event::Nightly, "gates", &["recording", "skew"], &[]),
     // A leg per minor to start from, so that none needs the binaries of all of them but the one with the chain.
-    Row::local(Event::Nightly, "upgrade-from-1.31-1.32", &["upgrade"], &["v1_31_*", "v1_32_*"]),
-    Row::local(Event::Nightly, "upgrade-from-1.33", &["upgrade"], &["v1_33_*"]),
-    Row::local(Event::Nightly, "upgrade-from-1.34-1.36", &["upgrade"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
+    Row::local(Event::Nightly, "upgrade-from-1.31-1.32", &["upgrade", "flags"], &["v1_31_*", "v1_32_*"]),
+    Row::local(Event::Nightly, "upgrade-from-1.33", &["upgrade", "flags"], &["v1_33_*"]),
+    Row::local(Event::Nightly, "upgrade-from-1.34-1.36", &["upgrade", "flags"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
     // A case on kind takes a minute for its cluster alone: shorter legs.
     Row::kind("kind-gates-bitmap", &["skew"], &["v1_33_bitmap__*"]),
     Row::kind("kind-gates-dual-write", &["skew"], &["v1_33_dual_write__*"]),
     Row::kind("kind-gates-ip-address", &["skew"], &["v1_33_ip_address__*"]),
-    Row::kind("kind-upgrade-from-1.31-1.32", &["upgrade"], &["v1_31_*", "v1_32_*"]),
-    Row::kind("kind-upgrade-from-1.33", &["upgrade"], &["v1_33_*"]),
-    Row::kind("kind-upgrade-from-1.34-1.36", &["upgrade"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
+    Row::kind("kind-upgrade-from-1.31-1.32", &["upgrade", "flags"], &["v1_31_*", "v1_32_*"]),
+    Row::kind("kind-upgrade-from-1.33", &["upgrade", "flags"], &["v1_33_*"]),
+    Row::kind("kind-upgrade-from-1.34-1.36", &["upgrade", "flags"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
 ];
 
 /// Longest time of the run of a leg, in minutes; beyond it something hangs that the bounds of its cases do not catch.

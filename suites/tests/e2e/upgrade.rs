@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use suites::case::{self, Case};
 use suites::claims::{claim_of, missing_locks, primary_bitmap};
 use suites::downgrade::downgrade;
+use suites::namespaces::create_namespaces;
 use suites::observe::{count_refusals, granted, require_only};
 use suites::ranges;
 use suites::rolling::{Traffic, roll, start_controller_manager, start_server_under_traffic};
@@ -40,6 +41,13 @@ const STALE_RANGE: &str = "10.0.0.0/24";
 const UNTOUCHED: usize = 50;
 /// Repair of IPAddresses is driven by events and a resync of 3 minutes.
 const UNTOUCHED_TIMEOUT: Duration = Duration::from_secs(60);
+/// The figures of the public report (kubernetes/kubernetes issue 136288).
+const NAMESPACES: usize = 3_000;
+const SERVICES_BESIDE_NAMESPACES: usize = 200;
+/// `repairLoopInterval` of the bitmap repair.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(180);
+/// What a pass may be late, or readiness later than the first pass.
+const PASS_SLACK: Duration = Duration::from_secs(20);
 /// The range to be replaced and its successor.
 const REPLACED_RANGE: &str = "10.96.0.0/28";
 const NEW_RANGE: &str = "10.97.0.0/28";
@@ -318,4 +326,105 @@ async fn the_default_range_can_be_replaced(#[case] combo: &str) -> anyhow::Resul
         Ok(observed)
     })
     .await
+}
+
+/// Field case 01: the first repair pass met an admission chain that did not know the namespaces yet.
+#[rstest]
+#[case::v1_32_bitmap__v1_33_dual_write("v1_32_bitmap__v1_33_dual_write")]
+#[case::v1_33_bitmap__v1_34_ip_address("v1_33_bitmap__v1_34_ip_address")]
+#[tokio::test]
+async fn many_namespaces_do_not_keep_a_server_from_starting(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::ManyNamespaces, combo, &[], 1, async |case: &mut Case| {
+        let (server, new) = (ServerId(0), case.combo.servers[1].clone());
+        let mut observed = Observed::default();
+        create_namespaces(&case.plane.client(server)?, NAMESPACES).await?;
+        let mut made = Vec::new();
+        let mut client = case.client(server)?;
+        for index in 0..SERVICES_BESIDE_NAMESPACES {
+            made.push(client.create(&format!("beside-{index}"), &[]).await);
+        }
+        if !count_refusals(&made, &mut observed).is_empty() {
+            observed.wrong.push("a create before the upgrade was refused".into());
+        }
+        let begin = Instant::now();
+        // A server that ends by itself is an error here: not one restart is granted.
+        case.plane.replace_server(server, new).await?;
+        let ready = begin.elapsed().as_secs_f64();
+        await_locks(case, 1, &mut observed).await?;
+        observed.measured.insert("replaced_seconds".into(), ready);
+        observed.summary = format!(
+            "{NAMESPACES} namespaces, {SERVICES_BESIDE_NAMESPACES} Services: ready {ready:.1} s after the old server was told to stop, every Service has its IPAddress {:.1} s after it",
+            begin.elapsed().as_secs_f64()
+        );
+        Ok(observed)
+    })
+    .await
+}
+
+/// A bit that no Service has: set by a bitmap server, and not cleared by the IPAddress-only server that deleted the
+/// Service. It runs in front of the other cases, because it waits.
+#[rstest]
+#[case::v1_33_bitmap__v1_33_ip_address("v1_33_bitmap__v1_33_ip_address")]
+#[case::v1_33_bitmap__v1_34_ip_address("v1_33_bitmap__v1_34_ip_address")]
+#[tokio::test]
+async fn a_leaked_bit_is_freed_on_the_third_pass(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::LeakedBit, combo, &[], 1, async |case: &mut Case| {
+        let mut observed = Observed::default();
+        let leaked = leak_a_bit(case).await?;
+        let freed = await_freed(case, leaked, &mut observed).await?;
+        observed.summary = format!("the bit was freed {freed:.0} s after the bitmap server was ready");
+        Ok(observed)
+    })
+    .await
+}
+
+#[rstest]
+#[case::v1_33_bitmap__v1_33_ip_address("v1_33_bitmap__v1_33_ip_address")]
+#[tokio::test]
+async fn a_restart_begins_the_count_of_passes_anew(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::LeakedBitRestart, combo, &[], 1, async |case: &mut Case| {
+        let mut observed = Observed::default();
+        let leaked = leak_a_bit(case).await?;
+        // Time is what is tested: the second pass leaves no trace to wait for.
+        tokio::time::sleep(REPAIR_INTERVAL + PASS_SLACK).await;
+        let old = case.plane.spec(ServerId(0))?.clone();
+        case.plane.replace_server(ServerId(0), old).await?;
+        let freed = await_freed(case, leaked, &mut observed).await?;
+        observed.summary = format!("restarted after two passes, the bit was freed {freed:.0} s after the restart");
+        Ok(observed)
+    })
+    .await
+}
+
+/// Makes a leaked bit and leaves a bitmap server running that has just become ready: its first pass has seen it.
+async fn leak_a_bit(case: &mut Case) -> anyhow::Result<IpAddr> {
+    let (server, old, new) = (ServerId(0), case.combo.servers[0].clone(), case.combo.servers[1].clone());
+    let leaked = suites::race::addresses(1)?[0];
+    case.client(server)?.create("leaked", &[leaked]).await;
+    case.plane.replace_server(server, new).await?;
+    case.client(server)?.delete("leaked").await;
+    case.plane.replace_server(server, old).await?;
+    let claim = claim_of(&case.plane.etcd()?, leaked).await?;
+    anyhow::ensure!(claim.bit && claim.parent.is_none(), "{leaked} must have a bit and no IPAddress, not {claim:?}");
+    Ok(leaked)
+}
+
+/// Waits until the bit is cleared and returns after how many seconds; before the third pass it must not be.
+async fn await_freed(case: &Case, leaked: IpAddr, observed: &mut Observed) -> anyhow::Result<f64> {
+    let (begin, etcd) = (Instant::now(), case.plane.etcd()?);
+    let bound = Duration::from_micros(Bounds::default().leaked_bit.0);
+    let freed = wait::until("the end of a leaked bit", bound, async || {
+        let claim = claim_of(&etcd, leaked).await.map_err(|error| NotYet::new(error.to_string()))?;
+        if claim.bit { Err(NotYet::new(format!("the bit of {leaked}"))) } else { Ok(()) }
+    });
+    if let Err(timeout) = freed.await {
+        observed.wrong.push(timeout.to_string());
+    }
+    // The first pass was before readiness, the third comes two intervals after it.
+    let (after, earliest) = (begin.elapsed(), 2 * REPAIR_INTERVAL - PASS_SLACK);
+    if after < earliest {
+        observed.wrong.push(format!("{leaked} was freed after {after:?}, before the third pass"));
+    }
+    observed.measured.insert("freed_seconds".into(), after.as_secs_f64());
+    Ok(after.as_secs_f64())
 }
