@@ -28,6 +28,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure start times and memory of servers and the speed of the judge, and print medians with their spread
     Bench(BenchArgs),
+    /// Build the kind node image of a Kubernetes version and the load balancer image, without an image registry
+    NodeImage(crate::node_image::Args),
 }
 
 #[derive(clap::Args)]

@@ -10,6 +10,7 @@ mod schedule;
 mod up;
 mod check;
 mod bench;
+mod node_image;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Command::Fetch(args) => fetch::run_command(args),
         Command::Check(args) => check::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::NodeImage(args) => node_image::run(args),
     };
     exit::code(result)
 }
