@@ -17,7 +17,7 @@ mod tests;
 
 pub use error::{BinaryError, Missing};
 pub use sources::{Mirror, Sources};
-pub use table::{EtcdVersion, EtcdVersionError, KubeComponent, Wanted, default_version};
+pub use table::{KubeComponent, ToolVersion, ToolVersionError, Wanted, default_version};
 
 use crate::combo::Combo;
 use crate::version::{KubeVersion, Minor};
@@ -61,7 +61,7 @@ pub fn needed_by<'a>(combos: impl IntoIterator<Item = &'a Combo>, controller_man
     let servers = combos.into_iter().flat_map(|combo| &combo.servers);
     let versions: BTreeSet<KubeVersion> = servers.map(|server| server.version).collect();
     let minors: BTreeSet<Minor> = versions.iter().map(|version| version.minor).collect();
-    let mut wanted = vec![Wanted::Etcd(EtcdVersion::DEFAULT)];
+    let mut wanted = vec![Wanted::Etcd(ToolVersion::ETCD)];
     wanted.extend(versions.into_iter().map(|version| Wanted::Kube(KubeComponent::Apiserver, version)));
     if controller_managers {
         let managers = minors.into_iter().filter_map(|minor| default_version(KubeComponent::ControllerManager, minor));

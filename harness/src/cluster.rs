@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod kind;
 mod local;
 
 use local::{Apiserver, ControllerManager, EtcdServer};

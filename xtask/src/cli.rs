@@ -33,6 +33,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Print the legs of continuous integration, each a run of `e2e` of its own
     Matrix(MatrixArgs),
+    /// Build the kind node image of a Kubernetes version and the load balancer image, without an image registry
+    NodeImage(crate::node_image::Args),
 }
 
 #[derive(clap::Args)]

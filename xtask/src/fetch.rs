@@ -3,7 +3,7 @@
 use crate::exit::Ended;
 use crate::progress::Terminal;
 use clap::builder::PossibleValue;
-use harness::binaries::{self, BinaryError, EtcdVersion, KubeComponent, Obtained, Sources, Wanted};
+use harness::binaries::{self, BinaryError, KubeComponent, Obtained, Sources, ToolVersion, Wanted};
 use harness::version::{KubeVersion, Minor};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub struct Args {
     /// Kubernetes versions: v1.33.13, or 1.33 for the default patch of a minor
     #[arg(value_name = "VERSION", default_value = "1.33")]
     pub versions: Vec<Version>,
-    /// Only these binaries [default: all of them]
+    /// Only these binaries [default: etcd, kube-apiserver and kube-controller-manager]
     #[arg(long = "component", value_name = "NAME")]
     pub components: Vec<Component>,
     /// A directory with binaries, looked at first [env: SKEWLAB_BIN_DIR]
@@ -66,12 +66,25 @@ pub enum Component {
     Etcd,
     /// A component of Kubernetes.
     Kube(KubeComponent),
+    /// crictl, in its default version.
+    Crictl,
+    /// kind, in its default version.
+    Kind,
 }
 
 impl clap::ValueEnum for Component {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [Component; 1 + KubeComponent::ALL.len()] =
-            [Component::Etcd, Component::Kube(KubeComponent::ALL[0]), Component::Kube(KubeComponent::ALL[1])];
+        const ALL: [Component; 3 + KubeComponent::ALL.len()] = [
+            Component::Etcd,
+            Component::Kube(KubeComponent::ALL[0]),
+            Component::Kube(KubeComponent::ALL[1]),
+            Component::Kube(KubeComponent::ALL[2]),
+            Component::Kube(KubeComponent::ALL[3]),
+            Component::Kube(KubeComponent::ALL[4]),
+            Component::Kube(KubeComponent::ALL[5]),
+            Component::Crictl,
+            Component::Kind,
+        ];
         &ALL
     }
 
@@ -79,6 +92,8 @@ impl clap::ValueEnum for Component {
         Some(PossibleValue::new(match self {
             Component::Etcd => "etcd",
             Component::Kube(component) => component.name(),
+            Component::Crictl => "crictl",
+            Component::Kind => "kind",
         }))
     }
 }
@@ -104,19 +119,22 @@ fn run(args: Args) -> anyhow::Result<Obtained> {
     Ok(binaries::obtain(&wanted, &sources, &Terminal::new())?)
 }
 
-/// Every component in every version; a component that is not wanted is left out.
+/// The components, each in every version that applies to it.
 fn wanted(args: &Args) -> Result<Vec<Wanted>, BinaryError> {
-    use clap::ValueEnum;
-    let components = if args.components.is_empty() { Component::value_variants() } else { &args.components };
+    let servers = KubeComponent::SERVERS.map(Component::Kube);
+    let local: Vec<Component> = [Component::Etcd].into_iter().chain(servers).collect();
+    let components = if args.components.is_empty() { &local } else { &args.components };
     let mut wanted = Vec::new();
     for component in components {
         match component {
-            Component::Etcd => wanted.push(Wanted::Etcd(EtcdVersion::DEFAULT)),
+            Component::Etcd => wanted.push(Wanted::Etcd(ToolVersion::ETCD)),
             Component::Kube(component) => {
                 for version in &args.versions {
                     wanted.push(Wanted::Kube(*component, version.of(*component)?));
                 }
             }
+            Component::Crictl => wanted.push(Wanted::Crictl(ToolVersion::CRICTL)),
+            Component::Kind => wanted.push(Wanted::Kind(ToolVersion::KIND)),
         }
     }
     Ok(wanted)

@@ -12,6 +12,7 @@ mod check;
 mod bench;
 mod doctor;
 mod matrix;
+mod node_image;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Matrix(args) => matrix::run(args),
+        Command::NodeImage(args) => node_image::run(args),
     };
     exit::code(result)
 }

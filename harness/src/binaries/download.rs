@@ -166,14 +166,23 @@ impl Remote {
                 Remote { sums: format!("{file}.sha256"), file, member: None }
             }
             Release::Etcd(version) => {
-                let public = || "https://github.com/etcd-io/etcd/releases/download".to_string();
-                let base = base.map_or_else(public, |base| format!("{base}/etcd"));
+                let base = of_project(base, "etcd-io/etcd", "etcd");
                 let folder = format!("etcd-{version}-{os}-{arch}");
                 Remote {
                     file: format!("{base}/{version}/{folder}.tar.gz"),
                     sums: format!("{base}/{version}/SHA256SUMS"),
                     member: Some(format!("{folder}/etcd")),
                 }
+            }
+            Release::CriTools(version) => {
+                let base = of_project(base, "kubernetes-sigs/cri-tools", "cri-tools");
+                let file = format!("{base}/{version}/crictl-{version}-{os}-{arch}.tar.gz");
+                Remote { sums: format!("{file}.sha256"), file, member: Some("crictl".to_string()) }
+            }
+            Release::Kind(version) => {
+                let base = of_project(base, "kubernetes-sigs/kind", "kind");
+                let file = format!("{base}/{version}/kind-{os}-{arch}");
+                Remote { sums: format!("{file}.sha256sum"), file, member: None }
             }
         }
     }
@@ -183,13 +192,21 @@ impl Remote {
         let name = self.file.rsplit('/').next().unwrap_or_default();
         let line =
             sums.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|words| match &words[..] {
-                [_] => self.member.is_none(),
+                [_] => true,
                 [_, file] => file.trim_start_matches('*') == name,
                 [] | [_, _, ..] => false,
             });
         let sum = line.map(|words| words[0].to_ascii_lowercase());
         sum.filter(|sum| sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
             .ok_or_else(|| StepError::No(format!("{} has no sha256 of {name}", self.sums)))
+    }
+}
+
+/// Where the releases of a project lie: on GitHub, or in a folder of a mirror.
+fn of_project(mirror: Option<String>, project: &str, folder: &str) -> String {
+    match mirror {
+        Some(base) => format!("{base}/{folder}"),
+        None => format!("https://github.com/{project}/releases/download"),
     }
 }
 

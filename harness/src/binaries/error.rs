@@ -123,14 +123,14 @@ impl fmt::Display for Gb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binaries::{EtcdVersion, Step};
+    use crate::binaries::{Step, ToolVersion};
     use std::time::Duration;
 
     #[test]
     fn a_missing_binary_tells_every_answer_and_what_to_do() {
         let answer = |step, why: &str| Answer { step, why: why.to_string(), took: Duration::from_millis(300) };
         let answers = vec![answer(Step::Cache, "not there"), answer(Step::GoBuild, "no `go` on PATH")];
-        let missing = Missing { wanted: Wanted::Etcd(EtcdVersion::DEFAULT), answers, instead: None };
+        let missing = Missing { wanted: Wanted::Etcd(ToolVersion::ETCD), answers, instead: None };
         let message = BinaryError::Unavailable { missing: vec![missing] }.to_string();
         for word in ["etcd v3.6.16", "cache: not there", "go build: no `go` on PATH", "--bin-dir", "SKEWLAB_MIRROR"] {
             assert!(message.contains(word), "`{message}` does not say `{word}`");

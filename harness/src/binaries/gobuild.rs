@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// kube-apiserver and kube-controller-manager).
 pub(super) fn free_disk(release: Release) -> u64 {
     match release {
-        Release::Etcd(_) => 1_000_000_000,
+        Release::Etcd(_) | Release::CriTools(_) | Release::Kind(_) => 1_000_000_000,
         Release::Kubernetes(_) => 6_000_000_000,
     }
 }

@@ -41,22 +41,30 @@ pub(super) fn go_mod(release: Release, its_go_mod: &str) -> String {
 /// The version that the staging modules of a release are published as.
 fn staging_version(release: Release) -> Option<String> {
     match release {
-        Release::Etcd(_) => None,
+        Release::Etcd(_) | Release::CriTools(_) | Release::Kind(_) => None,
         Release::Kubernetes(version) => Some(format!("v0.{}.{}", version.minor.0, version.patch)),
     }
 }
 
 /// The value of `-ldflags`: no debug information, and the version that the release scripts of Kubernetes stamp in.
-/// Without it a server reports v0.0.0 and refuses to emulate. etcd has its version in its source.
+/// Without it a server reports v0.0.0 and refuses to emulate. etcd and kind have their version in their source.
 pub(super) fn ldflags(release: Release) -> String {
     let mut flags = "-s -w".to_string();
-    if let Release::Kubernetes(version) = release {
-        for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-            let minor = version.minor.0;
-            flags.push_str(&format!(
-                " -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor} \
-                 -X {package}.gitTreeState=clean"
-            ));
+    match release {
+        Release::Etcd(_) | Release::Kind(_) => {}
+        Release::CriTools(version) => {
+            let bare = version.to_string();
+            let bare = bare.trim_start_matches('v');
+            flags.push_str(&format!(" -X sigs.k8s.io/cri-tools/pkg/version.Version={bare}"));
+        }
+        Release::Kubernetes(version) => {
+            for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+                let minor = version.minor.0;
+                flags.push_str(&format!(
+                    " -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor} \
+                     -X {package}.gitTreeState=clean"
+                ));
+            }
         }
     }
     flags
@@ -90,7 +98,7 @@ pub(super) fn complaint(lines: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binaries::EtcdVersion;
+    use crate::binaries::ToolVersion;
     use crate::version::KubeVersion;
 
     const KUBERNETES: Release = Release::Kubernetes(KubeVersion::new(33, 13));
@@ -119,7 +127,7 @@ mod tests {
     #[test]
     fn etcd_keeps_its_own_replaces_to_itself() {
         let theirs = "module go.etcd.io/etcd/server/v3\ngo 1.25.0\nreplace go.etcd.io/etcd/api/v3 => ../api\n";
-        let ours = go_mod(Release::Etcd(EtcdVersion::DEFAULT), theirs);
+        let ours = go_mod(Release::Etcd(ToolVersion::ETCD), theirs);
         assert_eq!(ours, "module skewlab.local/build\ngo 1.25.0\nrequire go.etcd.io/etcd/server/v3 v3.6.16\n");
     }
 

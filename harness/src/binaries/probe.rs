@@ -33,18 +33,18 @@ pub(super) fn in_dir(dir: &Path, wanted: Wanted) -> Result<PathBuf, StepError> {
     Err(StepError::No(refused.join(", ")))
 }
 
-/// Whether the binary, run with `--version`, says that it is what is wanted; else why not.
+/// Whether the binary, asked for its version, says that it is what is wanted; else why not.
 pub(super) fn answers_as(file: &Path, wanted: Wanted) -> Result<(), String> {
-    let expected = wanted.version_line();
-    let said = version_line(file).map_err(|error| format!("{} does not run: {error}", file.display()))?;
+    let (question, expected) = wanted.version_question();
+    let said = version_line(file, question).map_err(|error| format!("{} does not run: {error}", file.display()))?;
     if said == expected {
         return Ok(());
     }
-    Err(format!("{} answers --version with `{said}`, not `{expected}`", file.display()))
+    Err(format!("{} answers {} with `{said}`, not `{expected}`", file.display(), question.join(" ")))
 }
 
-fn version_line(file: &Path) -> io::Result<String> {
-    let mut child = spawn(file)?;
+fn version_line(file: &Path, question: &[&str]) -> io::Result<String> {
+    let mut child = spawn(file, question)?;
     let deadline = Instant::now() + VERSION_PATIENCE;
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -58,7 +58,7 @@ fn version_line(file: &Path) -> io::Result<String> {
         thread::sleep(Duration::from_millis(5));
     };
     if !status.success() {
-        return Err(io::Error::other(format!("--version ends with {status}")));
+        return Err(io::Error::other(format!("{} ends with {status}", question.join(" "))));
     }
     let mut said = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
@@ -69,9 +69,9 @@ fn version_line(file: &Path) -> io::Result<String> {
 
 /// A file that was just written cannot be executed while a child that another thread is starting still holds a copy of
 /// the writing descriptor, which lasts from its fork to its exec.
-fn spawn(file: &Path) -> io::Result<Child> {
+fn spawn(file: &Path, question: &[&str]) -> io::Result<Child> {
     let mut command = Command::new(file);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(question).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     for _ in 0..100 {
         match command.spawn() {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::sleep(Duration::from_millis(10)),

@@ -11,17 +11,38 @@ pub enum KubeComponent {
     Apiserver,
     /// kube-controller-manager.
     ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
+    /// kubelet.
+    Kubelet,
+    /// kubeadm.
+    Kubeadm,
+    /// kubectl.
+    Kubectl,
 }
 
 impl KubeComponent {
-    /// Every component skewlab runs.
-    pub const ALL: [KubeComponent; 2] = [KubeComponent::Apiserver, KubeComponent::ControllerManager];
+    /// What runs as processes of this host.
+    pub const SERVERS: [KubeComponent; 2] = [KubeComponent::Apiserver, KubeComponent::ControllerManager];
+    /// What a kind node needs of one release.
+    pub const ALL: [KubeComponent; 6] = [
+        KubeComponent::Apiserver,
+        KubeComponent::ControllerManager,
+        KubeComponent::Scheduler,
+        KubeComponent::Kubelet,
+        KubeComponent::Kubeadm,
+        KubeComponent::Kubectl,
+    ];
 
     /// The name of the binary, of its folder under `cmd/` and of its file on dl.k8s.io.
     pub fn name(self) -> &'static str {
         match self {
             KubeComponent::Apiserver => "kube-apiserver",
             KubeComponent::ControllerManager => "kube-controller-manager",
+            KubeComponent::Scheduler => "kube-scheduler",
+            KubeComponent::Kubelet => "kubelet",
+            KubeComponent::Kubeadm => "kubeadm",
+            KubeComponent::Kubectl => "kubectl",
         }
     }
 }
@@ -32,9 +53,9 @@ impl fmt::Display for KubeComponent {
     }
 }
 
-/// The exact version of etcd, such as `v3.6.16`.
+/// The exact version of what is not a part of Kubernetes, such as etcd `v3.6.16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EtcdVersion {
+pub struct ToolVersion {
     /// The `3`.
     pub major: u16,
     /// The `6`.
@@ -43,35 +64,49 @@ pub struct EtcdVersion {
     pub patch: u16,
 }
 
-impl EtcdVersion {
-    /// The version taken when none is named.
-    pub const DEFAULT: EtcdVersion = EtcdVersion { major: 3, minor: 6, patch: 16 };
-}
+impl ToolVersion {
+    /// The one etcd of all control planes.
+    pub const ETCD: ToolVersion = ToolVersion::new(3, 6, 16);
+    /// The crictl of node images.
+    pub const CRICTL: ToolVersion = ToolVersion::new(1, 34, 0);
+    /// The kind taken where none is on PATH.
+    pub const KIND: ToolVersion = ToolVersion::new(0, 30, 0);
 
-impl fmt::Display for EtcdVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}.{}.{}", self.major, self.minor, self.patch)
+    /// `v<major>.<minor>.<patch>`.
+    pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
+        ToolVersion { major, minor, patch }
+    }
+
+    /// As the tools print it: without the `v`.
+    fn bare(self) -> String {
+        format!("{}.{}.{}", self.major, self.minor, self.patch)
     }
 }
 
-impl FromStr for EtcdVersion {
-    type Err = EtcdVersionError;
-    fn from_str(text: &str) -> Result<Self, EtcdVersionError> {
-        let bad = || EtcdVersionError { text: text.to_string() };
-        let number = |part: &str| -> Result<u16, EtcdVersionError> {
+impl fmt::Display for ToolVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.bare())
+    }
+}
+
+impl FromStr for ToolVersion {
+    type Err = ToolVersionError;
+    fn from_str(text: &str) -> Result<Self, ToolVersionError> {
+        let bad = || ToolVersionError { text: text.to_string() };
+        let number = |part: &str| -> Result<u16, ToolVersionError> {
             let digits = part.bytes().all(|byte| byte.is_ascii_digit());
             digits.then(|| part.parse().ok()).flatten().ok_or_else(bad)
         };
         let parts: Vec<&str> = text.strip_prefix('v').unwrap_or(text).split('.').collect();
         let [major, minor, patch] = parts.as_slice() else { return Err(bad()) };
-        Ok(EtcdVersion { major: number(major)?, minor: number(minor)?, patch: number(patch)? })
+        Ok(ToolVersion::new(number(major)?, number(minor)?, number(patch)?))
     }
 }
 
-/// Text that is not an etcd version.
+/// Text that is not a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not an exact etcd version such as {}", EtcdVersion::DEFAULT)]
-pub struct EtcdVersionError {
+#[error("`{text}` is not an exact version such as {}", ToolVersion::ETCD)]
+pub struct ToolVersionError {
     /// What was given.
     pub text: String,
 }
@@ -80,9 +115,13 @@ pub struct EtcdVersionError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wanted {
     /// etcd.
-    Etcd(EtcdVersion),
+    Etcd(ToolVersion),
     /// A component of Kubernetes.
     Kube(KubeComponent, KubeVersion),
+    /// crictl, the client of the container runtime in a node.
+    Crictl(ToolVersion),
+    /// kind.
+    Kind(ToolVersion),
 }
 
 impl Wanted {
@@ -91,6 +130,8 @@ impl Wanted {
         match self {
             Wanted::Etcd(_) => "etcd",
             Wanted::Kube(component, _) => component.name(),
+            Wanted::Crictl(_) => "crictl",
+            Wanted::Kind(_) => "kind",
         }
     }
 
@@ -109,16 +150,29 @@ impl Wanted {
         match self {
             Wanted::Etcd(version) => Release::Etcd(version),
             Wanted::Kube(_, version) => Release::Kubernetes(version),
+            Wanted::Crictl(version) => Release::CriTools(version),
+            Wanted::Kind(version) => Release::Kind(version),
         }
     }
 
-    /// The first line that the binary prints for `--version`.
-    pub(super) fn version_line(self) -> String {
+    /// The arguments that make the binary print its version, and the first line it prints then.
+    pub(super) fn version_question(self) -> (&'static [&'static str], String) {
+        const FLAG: &[&str] = &["--version"];
         match self {
-            Wanted::Etcd(version) => format!("etcd Version: {}", version.to_string().trim_start_matches('v')),
-            Wanted::Kube(KubeComponent::Apiserver | KubeComponent::ControllerManager, version) => {
-                format!("Kubernetes {version}")
+            Wanted::Etcd(version) => (FLAG, format!("etcd Version: {}", version.bare())),
+            Wanted::Crictl(version) => (FLAG, format!("crictl version {}", version.bare())),
+            Wanted::Kind(version) => (FLAG, format!("kind version {}", version.bare())),
+            Wanted::Kube(KubeComponent::Kubeadm, version) => (&["version", "-o", "short"], version.to_string()),
+            Wanted::Kube(KubeComponent::Kubectl, version) => {
+                (&["version", "--client"], format!("Client Version: {version}"))
             }
+            Wanted::Kube(
+                KubeComponent::Apiserver
+                | KubeComponent::ControllerManager
+                | KubeComponent::Scheduler
+                | KubeComponent::Kubelet,
+                version,
+            ) => (FLAG, format!("Kubernetes {version}")),
         }
     }
 
@@ -127,6 +181,8 @@ impl Wanted {
         match self {
             Wanted::Etcd(_) => "go.etcd.io/etcd/server/v3".to_string(),
             Wanted::Kube(component, _) => format!("k8s.io/kubernetes/cmd/{component}"),
+            Wanted::Crictl(_) => "sigs.k8s.io/cri-tools/cmd/crictl".to_string(),
+            Wanted::Kind(_) => "sigs.k8s.io/kind".to_string(),
         }
     }
 
@@ -134,7 +190,9 @@ impl Wanted {
     /// modules.
     pub(super) fn is_known_to_build(self) -> bool {
         match self {
-            Wanted::Etcd(version) => version == EtcdVersion::DEFAULT,
+            Wanted::Etcd(version) => version == ToolVersion::ETCD,
+            Wanted::Crictl(version) => version == ToolVersion::CRICTL,
+            Wanted::Kind(version) => version == ToolVersion::KIND,
             Wanted::Kube(component, version) => {
                 KNOWN.iter().any(|row| row.version == version && row.components.contains(&component))
             }
@@ -143,14 +201,17 @@ impl Wanted {
 
     /// The same binary in a version that the module proxy is known to build, the same minor before any other.
     pub fn buildable_instead(self) -> Option<Wanted> {
-        match self {
-            Wanted::Etcd(version) => (version != EtcdVersion::DEFAULT).then_some(Wanted::Etcd(EtcdVersion::DEFAULT)),
+        let default = match self {
+            Wanted::Etcd(_) => Wanted::Etcd(ToolVersion::ETCD),
+            Wanted::Crictl(_) => Wanted::Crictl(ToolVersion::CRICTL),
+            Wanted::Kind(_) => Wanted::Kind(ToolVersion::KIND),
             Wanted::Kube(component, version) => {
                 let others = KNOWN.iter().filter(|row| row.components.contains(&component) && row.version != version);
                 let nearest = others.min_by_key(|row| row.version.minor.0.abs_diff(version.minor.0));
-                nearest.map(|row| Wanted::Kube(component, row.version))
+                return nearest.map(|row| Wanted::Kube(component, row.version));
             }
-        }
+        };
+        (self != default).then_some(default)
     }
 }
 
@@ -164,16 +225,20 @@ impl fmt::Display for Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Release {
     /// A release of etcd.
-    Etcd(EtcdVersion),
+    Etcd(ToolVersion),
     /// A release of Kubernetes, all its components.
     Kubernetes(KubeVersion),
+    /// A release of cri-tools.
+    CriTools(ToolVersion),
+    /// A release of kind.
+    Kind(ToolVersion),
 }
 
 impl Release {
     /// The version with its `v`.
     pub(super) fn version(self) -> String {
         match self {
-            Release::Etcd(version) => version.to_string(),
+            Release::Etcd(version) | Release::CriTools(version) | Release::Kind(version) => version.to_string(),
             Release::Kubernetes(version) => version.to_string(),
         }
     }
@@ -183,6 +248,8 @@ impl Release {
         match self {
             Release::Etcd(_) => "go.etcd.io/etcd/server/v3",
             Release::Kubernetes(_) => "k8s.io/kubernetes",
+            Release::CriTools(_) => "sigs.k8s.io/cri-tools",
+            Release::Kind(_) => "sigs.k8s.io/kind",
         }
     }
 
@@ -191,6 +258,8 @@ impl Release {
         let project = match self {
             Release::Etcd(_) => "etcd",
             Release::Kubernetes(_) => "kubernetes",
+            Release::CriTools(_) => "cri-tools",
+            Release::Kind(_) => "kind",
         };
         format!("{project}-{}", self.version())
     }
@@ -254,17 +323,17 @@ mod tests {
         assert_eq!(instead(KubeComponent::ControllerManager, 31, 14), "v1.31.0");
         assert_eq!(instead(KubeComponent::ControllerManager, 32, 13), "v1.32.2");
         assert_eq!(instead(KubeComponent::Apiserver, 29, 6), "v1.31.14");
-        let etcd = Wanted::Etcd(EtcdVersion { major: 3, minor: 4, patch: 1 });
-        assert_eq!(etcd.buildable_instead(), Some(Wanted::Etcd(EtcdVersion::DEFAULT)));
-        assert_eq!(Wanted::Etcd(EtcdVersion::DEFAULT).buildable_instead(), None);
+        let etcd = Wanted::Etcd(ToolVersion::new(3, 4, 1));
+        assert_eq!(etcd.buildable_instead(), Some(Wanted::Etcd(ToolVersion::ETCD)));
+        assert_eq!(Wanted::Etcd(ToolVersion::ETCD).buildable_instead(), None);
     }
 
     #[test]
-    fn an_etcd_version_survives_printing_and_parsing() {
-        assert_eq!("v3.6.16".parse(), Ok(EtcdVersion::DEFAULT));
-        assert_eq!(EtcdVersion::DEFAULT.to_string().parse(), Ok(EtcdVersion::DEFAULT));
+    fn a_version_survives_printing_and_parsing() {
+        assert_eq!("v3.6.16".parse(), Ok(ToolVersion::ETCD));
+        assert_eq!(ToolVersion::ETCD.to_string().parse(), Ok(ToolVersion::ETCD));
         for text in ["", "3.6", "3.6.x", "3.6.+1", "3.6.1.2", "3.6.1-rc.1"] {
-            assert!(text.parse::<EtcdVersion>().unwrap_err().to_string().contains("v3.6.16"));
+            assert!(text.parse::<ToolVersion>().unwrap_err().to_string().contains("v3.6.16"));
         }
     }
 }

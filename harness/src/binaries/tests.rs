@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const VERSION: KubeVersion = KubeVersion::new(33, 13);
 const APISERVER: Wanted = Wanted::Kube(KubeComponent::Apiserver, VERSION);
 const CONTROLLER_MANAGER: Wanted = Wanted::Kube(KubeComponent::ControllerManager, VERSION);
-const ETCD: Wanted = Wanted::Etcd(EtcdVersion::DEFAULT);
+const ETCD: Wanted = Wanted::Etcd(ToolVersion::ETCD);
 
 /// A `go` that keeps a log of its builds and of its build cache, and builds scripts that answer `--version`.
 const FAKE_GO: &str = r#"#!/bin/sh
@@ -303,7 +303,7 @@ fn what_the_module_proxy_lacks_is_named_with_a_version_that_builds_and_before_an
     let go = fs::read_to_string(world.path("go/go")).unwrap().replace("list)", refusal);
     world.write_go(&go);
     let of = |component| Wanted::Kube(component, KubeVersion::new(32, 13));
-    let message = error(&KubeComponent::ALL.map(of), &sources);
+    let message = error(&KubeComponent::SERVERS.map(of), &sources);
     says(&message, &["kube-controller-manager v1.32.13 cannot be had", "k8s.io/kubelet@v0.32.13 (403 Forbidden)"]);
     says(&message, &["kube-controller-manager v1.32.2 can be built"]);
     assert!(!message.contains("kube-apiserver v1.32.13 cannot"));

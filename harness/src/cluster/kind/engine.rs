@@ -1,0 +1,136 @@
+//! The container engine by its command line, and every way it can fail.
+
+use crate::process;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+
+/// Names the engine, as kind reads it.
+const ENGINE_VARIABLE: &str = "KIND_EXPERIMENTAL_PROVIDER";
+/// Longest time of one command that only asks or changes a little; an image import takes a few seconds.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+/// How much of a command's last output an error shows, in lines.
+const TOLD_LINES: usize = 12;
+
+/// A program that is run from its command line: a container engine, or kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program(pub PathBuf);
+
+/// The container engine that kind uses: what `KIND_EXPERIMENTAL_PROVIDER` says, else Docker.
+pub fn engine() -> Program {
+    let said = std::env::var_os(ENGINE_VARIABLE).filter(|value| !value.is_empty());
+    Program(said.map_or_else(|| "docker".into(), PathBuf::from))
+}
+
+impl Program {
+    /// Runs it and returns what it printed.
+    ///
+    /// # Errors
+    /// It cannot be run, fails, or does not end in time.
+    pub async fn output(&self, args: &[&str]) -> Result<String, CommandError> {
+        self.piped(args, &[], COMMAND_TIMEOUT).await
+    }
+
+    /// The same with this on its standard input, and a limit of its own.
+    ///
+    /// # Errors
+    /// As [`Program::output`].
+    pub async fn piped(&self, args: &[&str], input: &[u8], limit: Duration) -> Result<String, CommandError> {
+        let mut command = tokio::process::Command::from(self.command(args));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().map_err(|source| self.cannot_run(source))?;
+        let mut stdin = child.stdin.take();
+        let feed = async {
+            if let Some(pipe) = &mut stdin {
+                // A command that ends early closes the pipe; its status says why.
+                let _ = pipe.write_all(input).await;
+            }
+            drop(stdin);
+        };
+        let both = async { tokio::join!(feed, child.wait_with_output()).1 };
+        match tokio::time::timeout(limit, both).await {
+            Ok(output) => self.told(args, output.map_err(|source| self.cannot_run(source))?),
+            Err(_) => Err(CommandError::TooSlow { command: self.line(args), limit }),
+        }
+    }
+
+    /// The same without a runtime, for the way out of a failure.
+    ///
+    /// # Errors
+    /// It cannot be run or fails.
+    pub fn output_blocking(&self, args: &[&str]) -> Result<String, CommandError> {
+        let output = self.command(args).stdin(Stdio::null()).output();
+        self.told(args, output.map_err(|source| self.cannot_run(source))?)
+    }
+
+    fn command(&self, args: &[&str]) -> std::process::Command {
+        let mut command = process::command(&self.0);
+        command.args(args);
+        command
+    }
+
+    fn told(&self, args: &[&str], output: Output) -> Result<String, CommandError> {
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let mut told = String::from_utf8_lossy(&output.stderr).into_owned();
+        told.push_str(&String::from_utf8_lossy(&output.stdout));
+        let lines: Vec<&str> = told.lines().filter(|line| !line.trim().is_empty()).collect();
+        let told = lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n");
+        Err(CommandError::Failed { command: self.line(args), status: output.status.to_string(), told })
+    }
+
+    fn cannot_run(&self, source: std::io::Error) -> CommandError {
+        CommandError::CannotRun { program: self.0.display().to_string(), source }
+    }
+
+    fn line(&self, args: &[&str]) -> String {
+        format!("{} {}", self.0.display(), args.join(" "))
+    }
+}
+
+/// A command that did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// Not there, or not executable.
+    #[error("cannot run {program}: {source}; the kind provider needs it on PATH")]
+    CannotRun {
+        /// Which.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It failed.
+    #[error("`{command}` ends with {status}:\n{told}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// Its last words.
+        told: String,
+    },
+    /// It did not end.
+    #[error("`{command}` did not end within {} s", limit.as_secs())]
+    TooSlow {
+        /// The command line.
+        command: String,
+        /// How long it had.
+        limit: Duration,
+    },
+}
+
+impl CommandError {
+    /// Whether the engine or a shell in a node says that what was named does not exist (any more).
+    pub fn says_not_found(&self) -> bool {
+        match self {
+            CommandError::Failed { told, .. } => {
+                ["No such container", "No such object", "No such file", "no such image", "No such image"]
+                    .iter()
+                    .any(|words| told.contains(words))
+            }
+            CommandError::CannotRun { .. } | CommandError::TooSlow { .. } => false,
+        }
+    }
+}
