@@ -112,6 +112,8 @@ pub fn upgrade_paths() -> Vec<Combo> {
         // The beta: the gate and its API switched on at 1.31 and 1.32.
         [release(31), beta(31)],
         [release(32), beta(32)],
+        // The beta kept on into the release that has it by default.
+        [beta(32), release(33)],
         // Dual write forced to stay on over 1.34.
         [release(33), release(34).gate(Gate::DisableAllocatorDualWrite, false)],
         // 1.33 opted out, then 1.34, where nobody can: inside the supported skew, and without a shared lock.

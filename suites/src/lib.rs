@@ -3,10 +3,12 @@
 pub mod case;
 pub mod claims;
 pub mod downgrade;
+pub mod events;
 pub mod flags;
 pub mod namespaces;
 pub mod observe;
 pub mod race;
 pub mod ranges;
+pub mod readback;
 pub mod rolling;
 pub mod step;

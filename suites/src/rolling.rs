@@ -1,7 +1,9 @@
 //! Traffic that goes on while servers come and go, and the controller manager that follows them.
 
 use crate::case::Case;
+use crate::events::{reasons_text, repair_reasons, require_no_alarm};
 use crate::observe::{count_refusals, refusals_text, require_only};
+use crate::readback::{ReadBack, read_back};
 use crate::step::{check_step, create_anchors};
 use anyhow::Context;
 use harness::binaries::{KubeComponent, default_version};
@@ -15,7 +17,7 @@ use harness::server::ServerSpec;
 use harness::traffic::Client;
 use harness::version::Minor;
 use harness::wait::{self, NotYet};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -215,6 +217,8 @@ pub async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Obs
     let mut traffic = Traffic::start(case)?;
     let servers: Vec<ServerId> = case.plane.server_ids();
     let mut steps = 0;
+    let mut seen = ReadBack::default();
+    let mut reasons = BTreeMap::new();
     for target in targets {
         for server in &servers {
             // The controller manager must never be newer than the oldest apiserver, also not for a moment.
@@ -230,6 +234,11 @@ pub async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Obs
             let quiet = traffic.quiet().await;
             case.journal.topology(TopologyEvent::QuietBegin);
             check_step(case, steps, &anchors, &mut observed).await?;
+            seen.merge(read_back(case, steps, &mut observed).await?);
+            reasons = repair_reasons(&case.plane.client(*server)?).await?;
+            if let [_] = servers.as_slice() {
+                require_no_alarm(steps, &reasons, &mut observed);
+            }
             case.journal.topology(TopologyEvent::QuietEnd);
             drop(quiet);
         }
@@ -245,9 +254,10 @@ pub async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Obs
     require_only(&[Refusal::DynamicTaken, Refusal::Stopping], &finished, &mut observed);
     observed.measured.insert("rolling_seconds".into(), begin.elapsed().as_secs_f64());
     observed.summary = format!(
-        "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}",
+        "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}; Events of repair: {}; {seen}",
         operations.len(),
-        refusals_text(&refusals)
+        refusals_text(&refusals),
+        reasons_text(&reasons)
     );
     Ok(observed)
 }

@@ -31,6 +31,7 @@ pub fn gate_matrix(#[case] combo: &str) {}
 #[case::v1_33_bitmap__v1_33_ip_address("v1_33_bitmap__v1_33_ip_address")]
 #[case::v1_31_bitmap__v1_31_dual_write("v1_31_bitmap__v1_31_dual_write")]
 #[case::v1_32_bitmap__v1_32_dual_write("v1_32_bitmap__v1_32_dual_write")]
+#[case::v1_32_dual_write__v1_33_dual_write("v1_32_dual_write__v1_33_dual_write")]
 #[case::v1_33_dual_write__v1_34_dual_write("v1_33_dual_write__v1_34_dual_write")]
 #[case::v1_33_bitmap__v1_34_ip_address("v1_33_bitmap__v1_34_ip_address")]
 #[case::v1_34_ip_address__v1_34_as_1_33_bitmap("v1_34_ip_address__v1_34_as_1_33_bitmap")]
