@@ -420,12 +420,22 @@ impl ControlPlane {
 
 impl ClusterError {
     /// Whether a server ended by itself because its first repair pass failed: the post-start hook of the repair loops
-    /// gives up after a minute (`start-service-ip-repair-controllers`).
+    /// gives up after a minute (`start-service-ip-repair-controllers`). Its next start may succeed.
     pub fn is_first_repair_pass_lost(&self) -> bool {
+        let lost = |log: &str| log.contains("unable to perform initial IP and Port allocation check");
+        self.log_of_exit().is_some_and(lost) && !self.is_unreadable_storage()
+    }
+
+    /// Whether a server ended by itself because etcd holds objects in a version it does not know. No start will succeed.
+    pub fn is_unreadable_storage(&self) -> bool {
+        let unknown = |log: &str| log.contains("is registered for version \"networking.k8s.io/");
+        self.log_of_exit().is_some_and(unknown)
+    }
+
+    /// The end of the log of a process that ended by itself.
+    fn log_of_exit(&self) -> Option<&str> {
         match self {
-            ClusterError::Process(ProcessError::Exited { log, .. }) => {
-                log.contains("unable to perform initial IP and Port allocation check")
-            }
+            ClusterError::Process(ProcessError::Exited { log, .. }) => Some(log),
             ClusterError::Process(
                 ProcessError::CannotStart { .. } | ProcessError::NotReady { .. } | ProcessError::CannotWait { .. },
             )
@@ -441,7 +451,7 @@ impl ClusterError {
             | ClusterError::NotRunning { .. }
             | ClusterError::TooManyServers
             | ClusterError::TwoControllerManagers
-            | ClusterError::Task { .. } => false,
+            | ClusterError::Task { .. } => None,
         }
     }
 }

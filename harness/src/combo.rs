@@ -135,6 +135,11 @@ pub fn chain() -> Combo {
     Combo::new((32..=37).map(release))
 }
 
+/// The beta of 1.32 kept on up to 1.34, which stores objects in a version that 1.32 does not know.
+pub fn beta_chain() -> Combo {
+    Combo::new([release(32).with_beta_api().gate(Gate::MultiCidrServiceAllocator, true), release(33), release(34)])
+}
+
 /// One specification on all servers, for scenarios about a version rather than a pair.
 fn uniform() -> Vec<Combo> {
     vec![Combo::new([release(34), release(34)])]
@@ -143,7 +148,7 @@ fn uniform() -> Vec<Combo> {
 /// Every combo with a name.
 pub fn all() -> Vec<Combo> {
     let mut combos = gate_matrix();
-    for combo in upgrade_paths().into_iter().chain(uniform()).chain([chain()]) {
+    for combo in upgrade_paths().into_iter().chain(uniform()).chain([chain(), beta_chain()]) {
         if !combos.contains(&combo) {
             combos.push(combo);
         }

@@ -3,7 +3,8 @@
 use crate::check::Rule;
 use crate::combo::Combo;
 use crate::gates::AllocatorMode;
-use crate::server::SpecError;
+use crate::server::{ServerSpec, SpecError};
+use crate::version::Minor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,6 +50,8 @@ pub enum Scenario {
     LeakedBit,
     /// `upgrade::a_restart_begins_the_count_of_passes_anew`.
     LeakedBitRestart,
+    /// `upgrade::objects_of_a_newer_minor_are_read_on_the_way_back`.
+    StoredVersions,
     /// `flags::a_second_family_is_added_one_server_at_a_time`.
     SecondFamily,
     /// `flags::servers_with_different_ranges_stay_in_one`.
@@ -61,7 +64,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 23] = [
+    pub const ALL: [Scenario; 24] = [
         Scenario::SameStaticIp,
         Scenario::DynamicPressure,
         Scenario::Propagation,
@@ -81,6 +84,7 @@ impl Scenario {
         Scenario::ManyNamespaces,
         Scenario::LeakedBit,
         Scenario::LeakedBitRestart,
+        Scenario::StoredVersions,
         Scenario::SecondFamily,
         Scenario::DifferingRanges,
         Scenario::LostRange,
@@ -109,6 +113,7 @@ impl Scenario {
             Scenario::ManyNamespaces => ("upgrade", "many_namespaces_do_not_keep_a_server_from_starting"),
             Scenario::LeakedBit => ("upgrade", "a_leaked_bit_is_freed_on_the_third_pass"),
             Scenario::LeakedBitRestart => ("upgrade", "a_restart_begins_the_count_of_passes_anew"),
+            Scenario::StoredVersions => ("upgrade", "objects_of_a_newer_minor_are_read_on_the_way_back"),
             Scenario::SecondFamily => ("flags", "a_second_family_is_added_one_server_at_a_time"),
             Scenario::DifferingRanges => ("flags", "servers_with_different_ranges_stay_in_one"),
             Scenario::LostRange => ("flags", "an_upgrade_that_loses_the_range_keeps_the_old_one"),
@@ -124,7 +129,7 @@ impl Scenario {
             Scenario::LeakedBit => 380,
             Scenario::ShortLivedWrongRange => 200,
             Scenario::Propagation => 190,
-            Scenario::Chain | Scenario::Crash | Scenario::RollingOfThree => 90,
+            Scenario::Chain | Scenario::Crash | Scenario::RollingOfThree | Scenario::StoredVersions => 90,
             Scenario::RollingUpgrade | Scenario::Switching | Scenario::EtcdPausedAtStart | Scenario::ManyNamespaces => {
                 60
             }
@@ -165,6 +170,7 @@ impl Scenario {
             | Scenario::ManyNamespaces
             | Scenario::LeakedBit
             | Scenario::LeakedBitRestart
+            | Scenario::StoredVersions
             | Scenario::SecondFamily
             | Scenario::DifferingRanges
             | Scenario::LostRange
@@ -204,6 +210,8 @@ pub enum Hazard {
     /// A change of type gives up the lock of an address before the Service is stored without it; a server that is killed
     /// or stopped in between leaves a live Service without that lock.
     ReleasedBeforeStored,
+    /// An older server cannot decode objects that a newer one stored as `networking.k8s.io/v1`.
+    UnreadableAfterDowngrade,
 }
 
 /// What is known about a hazard.
@@ -219,7 +227,7 @@ pub struct HazardFacts {
 
 impl Hazard {
     /// Every hazard.
-    pub const ALL: [Hazard; 9] = [
+    pub const ALL: [Hazard; 10] = [
         Hazard::NoSharedLock,
         Hazard::StaleBit,
         Hazard::OrphanIpAddress,
@@ -229,6 +237,7 @@ impl Hazard {
         Hazard::DifferingRanges,
         Hazard::FirstRepairPassLost,
         Hazard::ReleasedBeforeStored,
+        Hazard::UnreadableAfterDowngrade,
     ];
 
     /// What is known about it.
@@ -298,6 +307,9 @@ impl Hazard {
                 sentence: "A server died while a Service was becoming ExternalName: the Service still has its address, \
                            but its bit or IPAddress is gone, and the address can be granted again until repair.",
             },
+            Hazard::UnreadableAfterDowngrade => {
+                HazardFacts { id: "unreadable-after-downgrade", upstream: "not reported", sentence: "TODO" }
+            }
             Hazard::FirstRepairPassLost => HazardFacts {
                 id: "first-repair-pass-lost",
                 upstream: "kubernetes/kubernetes issues 130377 (bitmap), 141220; k0s issue 8246 (IPAddress)",
@@ -316,7 +328,7 @@ impl Hazard {
         match self {
             // The repair loop of each new-allocator server passes the one IPAddress from the one Service to the other.
             Hazard::NoSharedLock | Hazard::DualWriteFallback => &[Rule::S7],
-            Hazard::StaleBit => &[],
+            Hazard::StaleBit | Hazard::UnreadableAfterDowngrade => &[],
             // A create fails although addresses are free; and where two servers repair, the second one removes the
             // IPAddress that the first has just put right.
             Hazard::OrphanIpAddress => &[Rule::E6, Rule::S7],
@@ -407,6 +419,13 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
         Scenario::EtcdPausedAtStart => Expectation::holds().or_possibly([Hazard::FirstRepairPassLost]),
         Scenario::ManyNamespaces | Scenario::LeakedBit | Scenario::LeakedBitRestart | Scenario::SecondFamily => {
             Expectation::holds()
+        }
+        Scenario::StoredVersions => {
+            let unreadable = |server: &ServerSpec| server.version.minor >= Minor(34);
+            let reads_back = |server: &ServerSpec| server.version.minor >= Minor(33);
+            let (first, last) = (combo.servers.first(), combo.servers.last());
+            let shows = last.is_some_and(unreadable) && !first.is_some_and(reads_back);
+            Expectation::hazards(when(Hazard::UnreadableAfterDowngrade, shows))
         }
         // Where a ServiceCIDR `kubernetes` is there, it wins over the flag; but a dual-write server with another flag has
         // no bitmap of that range, and sets no bit.

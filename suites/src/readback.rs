@@ -5,12 +5,14 @@
 
 use crate::case::Case;
 use harness::etcd::Etcd;
+use harness::history::ServerId;
 use harness::record::Observed;
+use harness::server::ServerSpec;
 use harness::stored::{Stored, decode, keys, parse_key};
 use harness::version::Minor;
 use harness::wait::{self, NotYet};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -92,6 +94,43 @@ pub async fn read_back(case: &Case, step: usize, observed: &mut Observed) -> any
         }
     }
     Ok(seen)
+}
+
+/// Takes a server to another specification. If the new one cannot start because of how objects are stored, the old one
+/// is started again and writes them back, which must help; returns how many, or `None` if there was no need.
+///
+/// # Errors
+/// A server does not start for another reason, or also not after that.
+pub async fn replace_or_rewrite(case: &mut Case, server: ServerId, to: ServerSpec) -> anyhow::Result<Option<u64>> {
+    let from = case.plane.spec(server)?.clone();
+    match case.plane.replace_server(server, to.clone()).await {
+        Err(error) if error.is_unreadable_storage() => {
+            case.plane.respecify_server(server, from)?;
+            case.plane.start_server(server).await?;
+            let written = rewrite_all(&case.plane.client(server)?).await?;
+            case.plane.replace_server(server, to).await?;
+            Ok(Some(written))
+        }
+        replaced => Ok(replaced.map(|()| None)?),
+    }
+}
+
+/// Writes every object of both kinds back unchanged through a server, which stores it in the version it prefers: what a
+/// storage migration does.
+///
+/// # Errors
+/// The server does not list the objects, or does not take one.
+async fn rewrite_all(client: &kube::Client) -> anyhow::Result<u64> {
+    let mut written = 0;
+    for (kind, plural, _) in KINDS {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource("v1", kind, plural));
+        for object in api.list(&ListParams::default()).await?.items {
+            let name = object.metadata.name.clone().unwrap_or_default();
+            api.replace(&name, &PostParams::default(), &object).await?;
+            written += 1;
+        }
+    }
+    Ok(written)
 }
 
 fn resource(version: &str, kind: &str, plural: &str) -> ApiResource {

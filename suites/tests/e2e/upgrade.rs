@@ -20,6 +20,7 @@ use suites::downgrade::downgrade;
 use suites::namespaces::create_namespaces;
 use suites::observe::{count_refusals, granted, require_only};
 use suites::ranges;
+use suites::readback::{ReadBack, read_back, replace_or_rewrite};
 use suites::rolling::{Traffic, roll, start_controller_manager, start_server_under_traffic};
 use suites::step::{await_locks, check_step, create_anchors};
 
@@ -108,6 +109,39 @@ async fn a_chain_of_minors_and_back_keeps_every_address(#[case] combo: &str) -> 
         let up = case.combo.servers.clone();
         let there_and_back: Vec<ServerSpec> = up[1..].iter().chain(up.iter().rev().skip(1)).cloned().collect();
         roll(case, &there_and_back).await
+    })
+    .await
+}
+
+/// Every step is inside the supported skew; what is stored on the way up stays until it is written again.
+#[rstest]
+#[case::v1_32_dual_write__v1_33_dual_write("v1_32_dual_write__v1_33_dual_write")]
+#[case::v1_33_dual_write__v1_34_ip_address("v1_33_dual_write__v1_34_ip_address")]
+#[case::v1_32_dual_write__v1_33_dual_write__v1_34_ip_address("v1_32_dual_write__v1_33_dual_write__v1_34_ip_address")]
+#[tokio::test]
+async fn objects_of_a_newer_minor_are_read_on_the_way_back(#[case] combo: &str) -> anyhow::Result<()> {
+    case::run_old_first(Scenario::StoredVersions, combo, &[], 1, async |case: &mut Case| {
+        let up = case.combo.servers.clone();
+        let there_and_back: Vec<ServerSpec> = up[1..].iter().chain(up.iter().rev().skip(1)).cloned().collect();
+        let (server, mut observed, mut seen) = (ServerId(0), Observed::default(), ReadBack::default());
+        let (anchors, mut way_out) = (create_anchors(case).await?, String::new());
+        for (step, target) in there_and_back.into_iter().enumerate() {
+            let name = format!("{} as {}", target.version, target.mode()?);
+            if let Some(written) = replace_or_rewrite(case, server, target).await? {
+                observed.hazards.insert(Hazard::UnreadableAfterDowngrade, written);
+                way_out =
+                    format!("; {name} did not start until {written} objects were written back by the server before it");
+            }
+            // It stays, in the version in which this server stores it.
+            let kept = case.client(server)?.create(&format!("kept-{step}"), &[]).await;
+            if !matches!(kept.outcome, Outcome::Ok { .. }) {
+                observed.wrong.push(format!("step {step}: {server} does not create: {:?}", kept.outcome));
+            }
+            check_step(case, step, &anchors, &mut observed).await?;
+            seen.merge(read_back(case, step, &mut observed).await?);
+        }
+        observed.summary = format!("{seen}{way_out}");
+        Ok(observed)
     })
     .await
 }
