@@ -219,6 +219,8 @@ pub enum Hazard {
 pub struct HazardFacts {
     /// The id in reports.
     pub id: &'static str,
+    /// The releases and gates it holds for.
+    pub versions: &'static str,
     /// The upstream report, or "not reported".
     pub upstream: &'static str,
     /// What an admin sees and does.
@@ -245,12 +247,16 @@ impl Hazard {
         match self {
             Hazard::NoSharedLock => HazardFacts {
                 id: "no-shared-lock",
+                versions: "a bitmap server (1.31, 1.32, 1.33 with the gate off, or newer ones emulating that) \
+                           beside 1.34 or later, or beside 1.33 with DisableAllocatorDualWrite=true",
                 upstream: "kubernetes/enhancements PR 4645",
                 sentence: "One ClusterIP belongs to two Services; traffic reaches either. Never run a bitmap server \
                            beside an IPAddress-only server: go through dual write.",
             },
             Hazard::StaleBit => HazardFacts {
                 id: "stale-bit",
+                versions: "a server that sets bits (all up to 1.33) before or beside 1.34 or later, or beside 1.33 \
+                           with DisableAllocatorDualWrite=true",
                 upstream: "kubernetes/kubernetes issue 136475, PR 138943",
                 sentence: "A free static ClusterIP is refused with `provided IP is already allocated` by every server \
                            that reads the bitmap; a bitmap server frees it after three repair passes (6 to 9 minutes), \
@@ -258,6 +264,7 @@ impl Hazard {
             },
             Hazard::OrphanIpAddress => HazardFacts {
                 id: "orphan-ip-address",
+                versions: "1.33 or later (1.31, 1.32 with the beta gate) beside or before a bitmap server",
                 upstream: "not reported",
                 sentence: "A Service deleted through a bitmap server leaves its IPAddress: servers of the new allocator \
                            refuse the address with `provided IP is already allocated`, and a dual-write server may pick \
@@ -267,6 +274,8 @@ impl Hazard {
             },
             Hazard::DualWriteFallback => HazardFacts {
                 id: "dual-write-fallback",
+                versions: "1.31 to 1.33 with the gate on, or 1.34 with DisableAllocatorDualWrite=false, beside a \
+                           bitmap server",
                 upstream: "not reported",
                 sentence: "When the last address of the range goes to a Service of a bitmap server, a dual-write server \
                            may grant it again within milliseconds: with the bitmap full it trusts the IPAddresses \
@@ -275,6 +284,7 @@ impl Hazard {
             },
             Hazard::StaleBitmapAfterDowngrade => HazardFacts {
                 id: "stale-bitmap-after-downgrade",
+                versions: "1.34 back to 1.33; DisableAllocatorDualWrite from true back to false",
                 upstream: "not reported",
                 sentence: "After 1.34 (or DisableAllocatorDualWrite=true) a dual-write server finds a bitmap that misses \
                            every change since: creates fail with `provided IP is already allocated`, the more the \
@@ -284,6 +294,8 @@ impl Hazard {
             },
             Hazard::DefaultRangePinnedByDualWrite => HazardFacts {
                 id: "default-range-pinned-by-dual-write",
+                versions: "1.33, and 1.31 and 1.32 with the beta gate; not with DisableAllocatorDualWrite=true, nor \
+                           1.34 and later",
                 upstream: "kubernetes/website issue 51807",
                 sentence: "While the ServiceCIDR `kubernetes` is being deleted, every create without an address fails \
                            with `the provided network does not match the current range` and burns a bit. Replace the \
@@ -291,6 +303,7 @@ impl Hazard {
             },
             Hazard::DifferingRanges => HazardFacts {
                 id: "differing-ranges",
+                versions: "up to 1.33: bitmap servers and dual-write servers; not 1.34 and later among themselves",
                 upstream: "kubernetes/kubernetes issue 114743; k3s issues 12877, 12329, 14500",
                 sentence: "A server whose --service-cluster-ip-range is not that of the cluster: bitmap servers overwrite \
                            each other's range, so that creates through the others fail with `the provided network does \
@@ -303,15 +316,24 @@ impl Hazard {
             },
             Hazard::ReleasedBeforeStored => HazardFacts {
                 id: "released-before-stored",
+                versions: "1.31 to 1.37, every allocator",
                 upstream: "not reported",
                 sentence: "A server died while a Service was becoming ExternalName: the Service still has its address, \
                            but its bit or IPAddress is gone, and the address can be granted again until repair.",
             },
-            Hazard::UnreadableAfterDowngrade => {
-                HazardFacts { id: "unreadable-after-downgrade", upstream: "not reported", sentence: "TODO" }
-            }
+            Hazard::UnreadableAfterDowngrade => HazardFacts {
+                id: "unreadable-after-downgrade",
+                versions: "1.34 or later back to 1.32 by way of 1.33, where 1.32 has MultiCIDRServiceAllocator=true",
+                upstream: "not reported",
+                sentence: "1.34 and later store IPAddresses and ServiceCIDRs as networking.k8s.io/v1, which 1.32 does not \
+                           know, and an object stays as it is stored: after 1.34 -> 1.33 -> 1.32 a 1.32 server with \
+                           MultiCIDRServiceAllocator=true never gets ready (`no kind \"IPAddress\" is registered`) and \
+                           exits after 60 s, again and again. On 1.33, write every IPAddress and ServiceCIDR back \
+                           unchanged (a storage migration) before 1.32, or start 1.32 with the gate off.",
+            },
             Hazard::FirstRepairPassLost => HazardFacts {
                 id: "first-repair-pass-lost",
+                versions: "1.31 to 1.37, every allocator",
                 upstream: "kubernetes/kubernetes issues 130377 (bitmap), 141220; k0s issue 8246 (IPAddress)",
                 sentence: "An apiserver that starts while Services come and go on another one can lose a race in its \
                            first repair pass (`already exists` for an IPAddress, `the provided resource version does \
@@ -511,9 +533,15 @@ mod tests {
     }
 
     #[test]
-    fn hazard_ids_are_what_serde_writes() {
+    fn every_hazard_says_its_id_as_serde_writes_it_its_versions_its_source_and_what_to_do() {
         for hazard in Hazard::ALL {
-            assert_eq!(serde_json::to_value(hazard).unwrap(), hazard.facts().id);
+            let facts = hazard.facts();
+            assert_eq!(serde_json::to_value(hazard).unwrap(), facts.id);
+            assert!(
+                facts.versions.contains("1.3") && facts.sentence.ends_with('.') && facts.sentence.len() > 80,
+                "{facts:?}"
+            );
+            assert!(facts.upstream == "not reported" || facts.upstream.contains(|it: char| it.is_ascii_digit()));
         }
     }
 }

@@ -48,7 +48,11 @@ pub fn render(summary: &Summary) -> String {
     if !shown.is_empty() {
         text += "\n## Hazards\n\n";
         for facts in shown.iter().map(|hazard| hazard.facts()) {
-            let _ = writeln!(text, "- **{}** ({}): {}", facts.id, facts.upstream, facts.sentence);
+            let _ = writeln!(
+                text,
+                "- **{}** ({}; holds for {}): {}",
+                facts.id, facts.upstream, facts.versions, facts.sentence
+            );
         }
     }
     let odd: Vec<_> = summary.cases.iter().filter(|case| case.outcome != CaseOutcome::Passed).collect();
