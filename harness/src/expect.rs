@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
+/// From this typical time on, in seconds, a case waits for a pass of a repair loop (3 minutes apart).
+const WAITS_FROM: u32 = 180;
+
 /// A scenario with a row in the table. Its id is the name of the test function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scenario {
@@ -176,6 +179,11 @@ impl Scenario {
             | Scenario::LostRange
             | Scenario::ShortLivedWrongRange => false,
         }
+    }
+
+    /// Whether most of its time it waits for a repair loop, and keeps no processor busy.
+    pub fn mostly_waits(self) -> bool {
+        self.typical_seconds() >= WAITS_FROM
     }
 
     /// The scenario of a test function.

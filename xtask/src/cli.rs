@@ -72,7 +72,7 @@ pub struct E2eArgs {
     /// How the servers run
     #[arg(long, value_enum, default_value_t = Provider::Local)]
     pub provider: Provider,
-    /// Cases that run at the same time [default: three per processor, at most 8]
+    /// Busy cases at the same time, beside as many that mostly wait [default: three per two processors, at most 6]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
     /// Print the plan and stop

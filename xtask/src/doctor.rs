@@ -18,7 +18,8 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
     let combos = combos_of(&args.minors)?;
     let wanted = binaries::needed_by(&combos, true);
     let sources = Sources { offline: args.offline, ..Sources::from_env(args.bin_dir)? };
-    let jobs = e2e::default_jobs();
+    // As many again may wait for a repair loop.
+    let jobs = 2 * e2e::default_jobs();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ports = preflight::local::ports_needed(jobs);
     let facts = runtime.block_on(host::local(&wanted, &sources, &e2e::target_dir(), ports))?;

@@ -1,6 +1,7 @@
 //! Runs the cases of a plan, each in a test process of its own, a few at a time.
 
 use crate::select::Listed;
+use harness::expect::Scenario;
 use harness::record::{CaseOutcome, CaseRecord, RUN_DIR_VARIABLE};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ pub const OUTPUT_FILE: &str = "test.log";
 /// Why a case has no record.
 pub type Missing = BTreeMap<String, String>;
 
-/// Runs every case and returns, by test name, why a case left no record.
+/// Runs every case, `jobs` busy ones at a time and as many that mostly wait, and returns, by test name, why a case left no record.
 ///
 /// # Errors
 /// The signal handlers cannot be installed, or a folder cannot be written.
@@ -28,18 +29,18 @@ pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> an
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
     let mut board = Board::new(cases.len());
-    let mut waiting = cases.iter();
+    let mut queue: Vec<usize> = (0..cases.len()).collect();
+    let mut room = Room { busy: jobs, waiting: jobs };
     let mut running: JoinSet<(usize, Result<ExitStatus, String>)> = JoinSet::new();
     let mut missing = Missing::new();
-    let mut next = 0;
     let mut interrupted = false;
     loop {
-        while running.len() < jobs && !interrupted {
-            let Some(case) = waiting.next() else { break };
+        while !interrupted && let Some(at) = queue.iter().position(|index| room.has(cases[*index].scenario)) {
+            let index = queue.remove(at);
+            let case = &cases[index];
+            *room.of(case.scenario) -= 1;
             let child = start(binary, case, run)?;
             board.started(case);
-            let index = next;
-            next += 1;
             running.spawn(async move { (index, finish(child).await) });
         }
         tokio::select! {
@@ -47,6 +48,7 @@ pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> an
                 let Some(joined) = joined else { break };
                 let (index, result) = joined?;
                 let case = &cases[index];
+                *room.of(case.scenario) += 1;
                 let record = CaseRecord::read(&case.id.dir(run));
                 if record.is_none() {
                     missing.insert(case.test.clone(), no_record(&result));
@@ -72,6 +74,30 @@ pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> an
         }
     }
     Ok(missing)
+}
+
+/// The most cases that run at the same time.
+pub fn most_at_a_time(cases: &[Listed], jobs: usize) -> usize {
+    let waiting = cases.iter().filter(|case| case.scenario.mostly_waits()).count();
+    waiting.min(jobs) + (cases.len() - waiting).min(jobs)
+}
+
+/// How many more cases may start. Cases that mostly wait for a repair loop run beside the busy ones: with more busy cases
+/// than processors can carry every start and every call takes longer, and so does the whole run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Room {
+    busy: usize,
+    waiting: usize,
+}
+
+impl Room {
+    fn of(&mut self, scenario: Scenario) -> &mut usize {
+        if scenario.mostly_waits() { &mut self.waiting } else { &mut self.busy }
+    }
+
+    fn has(mut self, scenario: Scenario) -> bool {
+        *self.of(scenario) > 0
+    }
 }
 
 fn start(binary: &Path, case: &Listed, run: &Path) -> anyhow::Result<tokio::process::Child> {
@@ -171,5 +197,19 @@ impl Board {
     fn clear(&self) {
         self.bar.finish_and_clear();
         self.say(&format!("{} of {} cases in {:.0} s", self.done, self.planned, self.begin.elapsed().as_secs_f64()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_that_waits_takes_no_room_from_busy_ones() {
+        let mut room = Room { busy: 1, waiting: 1 };
+        *room.of(Scenario::LeakedBit) -= 1;
+        assert!(room.has(Scenario::RollingUpgrade) && !room.has(Scenario::Propagation));
+        *room.of(Scenario::RollingUpgrade) -= 1;
+        assert!(!room.has(Scenario::HalfWay));
     }
 }
