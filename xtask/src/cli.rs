@@ -42,6 +42,9 @@ pub struct E2eArgs {
     /// Only this suite; may be repeated
     #[arg(long = "suite", value_name = "SUITE")]
     pub suites: Vec<String>,
+    /// Only scenarios whose name matches; may be repeated
+    #[arg(long = "scenario", value_name = "GLOB")]
+    pub scenarios: Vec<String>,
     /// Only combos whose id matches; may be repeated
     #[arg(long = "combo", value_name = "GLOB")]
     pub combos: Vec<String>,

@@ -47,7 +47,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
         (Some(_), true) => vec!["upgrade".to_string()],
         (Some(_) | None, _) => args.suites.clone(),
     };
-    let wishes = Wishes { suites: &suites, combos: &args.combos, gates: &args.gates };
+    let wishes = Wishes { suites: &suites, scenarios: &args.scenarios, combos: &args.combos, gates: &args.gates };
     let (cases, combos) = select::select(listed, &wishes)?;
     for (id, combo) in &combos {
         combo.modes().map_err(|error| PlanError(format!("combo {id} is impossible: {error}")))?;

@@ -108,7 +108,8 @@ struct Leg {
 
 impl Leg {
     fn new(selection: &Selection, listed: &[Listed]) -> Result<Leg, PlanError> {
-        let wishes = Wishes { suites: &selection.suites, combos: &selection.combos, gates: &selection.gates };
+        let (suites, combos, gates) = (&selection.suites, &selection.combos, &selection.gates);
+        let wishes = Wishes { suites, scenarios: &[], combos, gates };
         let (cases, combos) = select::select(listed.to_vec(), &wishes)
             .map_err(|PlanError(why)| PlanError(format!("leg {}: {why}", selection.name)))?;
         let controller_managers = cases.iter().any(|case| case.scenario.needs_controller_manager());

@@ -61,6 +61,8 @@ pub const DEFAULT_SUITES: [&str; 2] = ["recording", "skew"];
 pub struct Wishes<'a> {
     /// Suites by name.
     pub suites: &'a [String],
+    /// Patterns of scenarios, names of test functions.
+    pub scenarios: &'a [String],
     /// Patterns of combo ids.
     pub combos: &'a [String],
     /// Gate lists, to be met by different servers.
@@ -79,22 +81,16 @@ pub fn select(listed: Vec<Listed>, wishes: &Wishes<'_>) -> Result<(Vec<Listed>, 
     let default_suites = DEFAULT_SUITES.map(String::from);
     let wanted_suites = if wishes.suites.is_empty() { &default_suites[..] } else { wishes.suites };
     let listed: Vec<Listed> = listed.into_iter().filter(|case| wanted_suites.contains(&case.id.suite)).collect();
+    let scenarios: BTreeSet<String> = listed.iter().map(|case| case.id.scenario.clone()).collect();
+    let wanted_scenarios =
+        patterns(wishes.scenarios, &scenarios, &format!("scenario of suite {}", wanted_suites.join(", ")))?;
+    let listed: Vec<Listed> =
+        listed.into_iter().filter(|case| wanted_by(&wanted_scenarios, &case.id.scenario)).collect();
     let all: BTreeMap<String, Combo> = listed.iter().map(|case| (case.id.combo.clone(), case.combo.clone())).collect();
-    let mut patterns = Vec::new();
-    for text in wishes.combos {
-        let pattern = Pattern::new(text).map_err(|error| PlanError(format!("`{text}` is not a pattern: {error}")))?;
-        if !all.keys().any(|id| pattern.matches(id)) {
-            let suites = wanted_suites.join(", ");
-            return Err(PlanError(format!(
-                "no combo of suite {suites} matches `{text}`; there are:\n  {}",
-                list(all.keys())
-            )));
-        }
-        patterns.push(pattern);
-    }
+    let ids: BTreeSet<String> = all.keys().cloned().collect();
+    let wanted_combos = patterns(wishes.combos, &ids, &format!("combo of suite {}", wanted_suites.join(", ")))?;
     let wanted = |id: &str, combo: &Combo| -> bool {
-        (patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(id)))
-            && combo.meets(wishes.gates).unwrap_or(false)
+        wanted_by(&wanted_combos, id) && combo.meets(wishes.gates).unwrap_or(false)
     };
     let combos: BTreeMap<String, Combo> =
         all.iter().filter(|(id, combo)| wanted(id, combo)).map(|(id, combo)| (id.clone(), combo.clone())).collect();
@@ -106,6 +102,23 @@ pub fn select(listed: Vec<Listed>, wishes: &Wishes<'_>) -> Result<(Vec<Listed>, 
     let mut cases: Vec<Listed> = listed.into_iter().filter(|case| combos.contains_key(&case.id.combo)).collect();
     cases.sort_by_key(|case| std::cmp::Reverse(case.scenario.typical_seconds()));
     Ok((cases, combos))
+}
+
+/// The patterns of a list, each of which must match one of the names.
+fn patterns(texts: &[String], names: &BTreeSet<String>, what: &str) -> Result<Vec<Pattern>, PlanError> {
+    let parsed = texts.iter().map(|text| {
+        let pattern = Pattern::new(text).map_err(|error| PlanError(format!("`{text}` is not a pattern: {error}")))?;
+        if names.iter().any(|name| pattern.matches(name)) {
+            return Ok(pattern);
+        }
+        Err(PlanError(format!("no {what} matches `{text}`; there are:\n  {}", list(names.iter()))))
+    });
+    parsed.collect()
+}
+
+/// Whether one of the patterns matches; without any, everything is wanted.
+fn wanted_by(patterns: &[Pattern], name: &str) -> bool {
+    patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
 }
 
 fn joined(names: &BTreeSet<&str>) -> String {
@@ -128,7 +141,7 @@ mod tests {
         let suites: Vec<String> = suites.iter().map(ToString::to_string).collect();
         let combos: Vec<String> = combos.iter().map(ToString::to_string).collect();
         let gates: Vec<GateSet> = gates.iter().map(|text| text.parse().unwrap()).collect();
-        let wishes = Wishes { suites: &suites, combos: &combos, gates: &gates };
+        let wishes = Wishes { suites: &suites, scenarios: &[], combos: &combos, gates: &gates };
         let selected = select(parse_list(LIST, None).unwrap(), &wishes).map_err(|error| error.to_string())?;
         Ok(selected.0.into_iter().map(|case| case.id.to_string()).collect())
     }
@@ -150,6 +163,17 @@ mod tests {
                 .len(),
             1
         );
+    }
+
+    #[test]
+    fn a_scenario_is_selected_by_its_name_and_one_that_does_not_exist_is_refused() {
+        let selected = |text: &str| {
+            let scenarios = [text.to_string()];
+            let wishes = Wishes { scenarios: &scenarios, ..Wishes::default() };
+            select(parse_list(LIST, None).unwrap(), &wishes).map(|(cases, _)| cases.len())
+        };
+        assert_eq!(selected("same_static_ip_*").unwrap(), 2);
+        assert!(selected("rolling").unwrap_err().to_string().contains("same_static_ip_is_granted_once"));
     }
 
     #[test]
