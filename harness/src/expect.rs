@@ -3,6 +3,7 @@
 use crate::check::Rule;
 use crate::combo::Combo;
 use crate::gates::AllocatorMode;
+use crate::provider::Need;
 use crate::server::SpecError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -169,6 +170,35 @@ impl Scenario {
             | Scenario::DifferingRanges
             | Scenario::LostRange
             | Scenario::ShortLivedWrongRange => false,
+        }
+    }
+
+    /// The operation it cannot do without that not every provider has.
+    pub fn need(self) -> Option<Need> {
+        match self {
+            Scenario::EtcdPausedAtStart => Some(Need::PauseEtcd),
+            Scenario::ShortLivedWrongRange => Some(Need::AddServer),
+            Scenario::SameStaticIp
+            | Scenario::DynamicPressure
+            | Scenario::Propagation
+            | Scenario::ReleaseElsewhere
+            | Scenario::PlantedDuplicate
+            | Scenario::RollingUpgrade
+            | Scenario::RollingOfThree
+            | Scenario::HalfWay
+            | Scenario::BitmapAfterDowngrade
+            | Scenario::BitmapRebuilt
+            | Scenario::UntouchedServices
+            | Scenario::ReplacedRange
+            | Scenario::Switching
+            | Scenario::Chain
+            | Scenario::Crash
+            | Scenario::ManyNamespaces
+            | Scenario::LeakedBit
+            | Scenario::LeakedBitRestart
+            | Scenario::SecondFamily
+            | Scenario::DifferingRanges
+            | Scenario::LostRange => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::fetch::Version;
 use clap::{Parser, Subcommand, ValueEnum};
 use harness::gates::GateSet;
-use harness::preflight;
+use harness::provider::Provider;
 use harness::version::Minor;
 use std::path::PathBuf;
 
@@ -69,8 +69,8 @@ pub struct E2eArgs {
     /// Take a path of more than one minor, which Kubernetes does not support
     #[arg(long, requires = "from")]
     pub allow_unsupported_skew: bool,
-    /// How the servers run
-    #[arg(long, value_enum, default_value_t = Provider::Local)]
+    /// What runs the servers: local (processes) or kind (nodes)
+    #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
     /// Cases that run at the same time [default: three per processor, at most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -90,13 +90,6 @@ pub struct E2eArgs {
     /// Exit with 1 if any hazard shows, expected or not
     #[arg(long)]
     pub fail_on_hazard: bool,
-}
-
-/// How servers run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Provider {
-    /// Processes of this host.
-    Local,
 }
 
 #[derive(clap::Args)]
@@ -158,8 +151,8 @@ pub struct DoctorArgs {
     #[arg(value_name = "MINOR")]
     pub minors: Vec<Minor>,
     /// What will run the servers: local or kind
-    #[arg(long, value_name = "PROVIDER", default_value_t = preflight::Provider::Local)]
-    pub provider: preflight::Provider,
+    #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
+    pub provider: Provider,
     /// Ask no host; what is not here counts as missing
     #[arg(long)]
     pub offline: bool,
@@ -178,7 +171,7 @@ pub struct MatrixArgs {
     pub event: Event,
     /// Only legs with this provider: local or kind
     #[arg(long, value_name = "PROVIDER")]
-    pub provider: Option<preflight::Provider>,
+    pub provider: Option<Provider>,
     /// Instead of the legs of the event, one per provider of this suite; may be repeated
     #[arg(long = "suite", value_name = "SUITE")]
     pub suites: Vec<String>,

@@ -6,7 +6,8 @@ use crate::exit::{Ended, PlanError};
 use harness::binaries::{self, Sources};
 use harness::combo::{self, Combo};
 use harness::host;
-use harness::preflight::{self, Line, Provider};
+use harness::preflight::{self, Line};
+use harness::provider::Provider;
 use harness::version::Minor;
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask e2e`: select, plan, run, report.
 
-use crate::cli::{E2eArgs, Provider};
+use crate::cli::E2eArgs;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
 use crate::progress::Terminal;
@@ -16,6 +16,7 @@ use harness::files::write_atomically;
 use harness::gates::{Gate, GateSet};
 use harness::host;
 use harness::preflight;
+use harness::provider::Provider;
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
 use harness::report::{self, CaseSummary, Summary, junit, markdown};
 use harness::server::ServerSpec;
