@@ -27,8 +27,6 @@ use local::{Apiserver, ControllerManager, EtcdServer};
 /// Longest time from the start of a server to ready. The start hook of the repair loops gives up after 60 s; beyond
 /// that the process is gone by itself.
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long a server is asked for its metrics before it is stopped: paused ones never answer.
-const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Grace of an ordered stop before SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
@@ -418,80 +416,6 @@ impl ControlPlane {
     }
 }
 
-impl ClusterError {
-    /// Whether a server ended by itself because its first repair pass failed: the post-start hook of the repair loops
-    /// gives up after a minute (`start-service-ip-repair-controllers`).
-    pub fn is_first_repair_pass_lost(&self) -> bool {
-        match self {
-            ClusterError::Process(ProcessError::Exited { log, .. }) => {
-                log.contains("unable to perform initial IP and Port allocation check")
-            }
-            ClusterError::Process(
-                ProcessError::CannotStart { .. } | ProcessError::NotReady { .. } | ProcessError::CannotWait { .. },
-            )
-            | ClusterError::NoBinary { .. }
-            | ClusterError::Spec(_)
-            | ClusterError::Pki(_)
-            | ClusterError::File(_)
-            | ClusterError::Client(_)
-            | ClusterError::Etcd(_)
-            | ClusterError::NoPort { .. }
-            | ClusterError::NotAsPlanned { .. }
-            | ClusterError::NoSuchServer { .. }
-            | ClusterError::NotRunning { .. }
-            | ClusterError::TooManyServers
-            | ClusterError::TwoControllerManagers
-            | ClusterError::Task { .. } => false,
-        }
-    }
-}
-
-/// Takes the last words of a server about its allocators into the recording. One that does not answer in time has none.
-async fn record_metrics(server: ServerId, client: kube::Client, journal: &Journal) {
-    let answer = tokio::time::timeout(METRICS_TIMEOUT, client::allocator_metrics(&client)).await;
-    for (name, value) in answer.ok().and_then(Result::ok).into_iter().flatten() {
-        journal.observe(Observation::Metric { server, name, value });
-    }
-}
-
-/// Compares what a server says of itself with the plan; `Err(Ok)` is "not answering yet", `Err(Err)` a mismatch.
-async fn compare_with_plan(client: &kube::Client, id: ServerId, spec: &ServerSpec) -> Result<(), Unlike> {
-    let unanswered = |what: &str, error: kube::Error| {
-        Unlike::NotYet(NotYet::new(format!("{what} ({})", client::root_cause(&error))))
-    };
-    let version = client::git_version(client).await.map_err(|error| unanswered("/version", error))?;
-    if version != spec.version.to_string() {
-        return Err(Unlike::Plan(ClusterError::NotAsPlanned {
-            server: id,
-            what: "version",
-            planned: spec.version.to_string(),
-            seen: version,
-        }));
-    }
-    let reported = client::feature_gates(client).await.map_err(|error| unanswered("/metrics", error))?;
-    let planned = spec.effective_gates().map_err(|error| Unlike::Plan(ClusterError::Spec(error.into())))?;
-    if reported != planned {
-        let text = |gates: &BTreeMap<crate::gates::Gate, bool>| {
-            gates.iter().map(|(gate, value)| format!("{gate}={value}")).collect::<Vec<_>>().join(",")
-        };
-        return Err(Unlike::Plan(ClusterError::NotAsPlanned {
-            server: id,
-            what: "feature gates",
-            planned: text(&planned),
-            seen: text(&reported),
-        }));
-    }
-    Ok(())
-}
-
-/// A server that is not, or not yet, what the plan says.
-enum Unlike {
-    /// It does not answer yet.
-    NotYet(NotYet),
-    /// It answers, and differs.
-    Plan(ClusterError),
-}
-
 /// Writes a command line where a person can copy it.
 fn write_command_line(layout: &Layout, name: &str, command: &[String]) -> Result<(), FileError> {
     let quoted: Vec<String> = command.iter().map(|arg| shell_quoted(arg)).collect();
@@ -506,77 +430,6 @@ fn shell_quoted(arg: &str) -> String {
     } else {
         format!("'{}'", arg.replace('\'', r"'\''"))
     }
-}
-
-/// The environment failed, or a server is not what the plan says.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// A binary the plan did not bring.
-    #[error("no binary {name} in this run; `cargo xtask fetch` gets it")]
-    NoBinary {
-        /// Component and version.
-        name: String,
-    },
-    /// A process.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// A specification no release would start.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// Certificates.
-    #[error(transparent)]
-    Pki(#[from] PkiError),
-    /// A file.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A client.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// etcd.
-    #[error(transparent)]
-    Etcd(#[from] EtcdError),
-    /// No free port after several tries.
-    #[error("cannot find a free port on 127.0.0.1: {source}")]
-    NoPort {
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A server reports something else than planned.
-    #[error("{server} is not what the plan says: {what} planned {planned}, reported {seen}")]
-    NotAsPlanned {
-        /// Which.
-        server: ServerId,
-        /// What differs.
-        what: &'static str,
-        /// What was planned.
-        planned: String,
-        /// What it reports.
-        seen: String,
-    },
-    /// An operation on a server that is not there.
-    #[error("there is no {server} in this control plane")]
-    NoSuchServer {
-        /// Which.
-        server: ServerId,
-    },
-    /// An operation on a server that is down.
-    #[error("{server} does not run")]
-    NotRunning {
-        /// Which.
-        server: ServerId,
-    },
-    /// More servers than ids.
-    #[error("a control plane has at most 256 servers")]
-    TooManyServers,
-    /// A second controller manager.
-    #[error("a kube-controller-manager runs already; without leader election two would fight")]
-    TwoControllerManagers,
-    /// A task of the harness panicked.
-    #[error("a task of the harness failed: {why}")]
-    Task {
-        /// Its words.
-        why: String,
-    },
 }
 
 #[cfg(test)]
