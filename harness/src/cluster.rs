@@ -1,28 +1,33 @@
 //! A control plane under test: etcd and several kube-apiservers on it, each of its own version and gates.
 //!
-//! [`ControlPlane`] is the local provider: every server is a process of this host. Scenarios use it through the
-//! operations below and never see a process.
+//! Scenarios use a [`ControlPlane`] through the operations below and never see whether a server is a process of this
+//! host or a static pod of a kind node.
 
 use crate::binaries::Obtained;
-use crate::client::{self, ClientError};
 use crate::combo::Combo;
-use crate::etcd::{Etcd, EtcdError};
+use crate::etcd::Etcd;
 use crate::files::{FileError, write_atomically};
-use crate::history::{Observation, ServerId, TopologyEvent};
+use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
-use crate::pki::{Pki, PkiError};
-use crate::process::ProcessError;
-use crate::server::{ServerSpec, SpecError};
-use crate::wait::NotYet;
+use crate::pki::Pki;
+use crate::process::Process;
+use crate::provider::{Lacking, Need, Provider};
+use crate::server::ServerSpec;
+use crate::version::KubeVersion;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+mod error;
 pub mod kind;
+mod live;
 mod local;
 
-use local::{Apiserver, ControllerManager, EtcdServer};
+pub use error::ClusterError;
+pub use kind::cluster::Purpose;
+use live::record_metrics;
+use local::EtcdServer;
 
 /// Longest time from the start of a server to ready. The start hook of the repair loops gives up after 60 s; beyond
 /// that the process is gone by itself.
@@ -102,48 +107,128 @@ impl Layout {
 /// A place in the control plane: what runs there now, or nothing.
 struct Slot {
     spec: ServerSpec,
-    running: Option<Apiserver>,
+    running: Option<Running>,
+}
+
+/// A running and ready kube-apiserver.
+enum Running {
+    Local(local::Apiserver),
+    Kind(kind::Server),
+}
+
+impl Running {
+    fn client(&self) -> &kube::Client {
+        match self {
+            Running::Local(server) => &server.client,
+            Running::Kind(server) => &server.client,
+        }
+    }
+
+    async fn stop(self) -> Result<(), ClusterError> {
+        match self {
+            Running::Local(server) => server.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
+            Running::Kind(server) => server.pod.stop().await.map_err(ClusterError::from),
+        }
+    }
+
+    async fn kill(self) -> Result<(), ClusterError> {
+        match self {
+            Running::Local(server) => server.process.kill().await.map(|_| ()).map_err(ClusterError::from),
+            Running::Kind(server) => server.pod.kill().await.map_err(ClusterError::from),
+        }
+    }
+
+    async fn check_running(&mut self) -> Result<(), ClusterError> {
+        match self {
+            Running::Local(server) => server.process.check_running().map_err(ClusterError::from),
+            Running::Kind(server) => server.pod.check_running().await.map_err(ClusterError::from),
+        }
+    }
+
+    async fn resident_memory(&self) -> u64 {
+        match self {
+            Running::Local(server) => server.process.pid().and_then(local::resident_memory).unwrap_or_default(),
+            Running::Kind(server) => server.pod.resident_memory().await,
+        }
+    }
+}
+
+/// What the servers run on.
+enum Ground {
+    Local { pki: Pki, etcd: EtcdServer },
+    Kind(kind::Cluster),
+}
+
+/// A running kube-controller-manager.
+enum Manager {
+    Local(local::ControllerManager),
+    Kind(kind::node::StaticPod),
 }
 
 /// etcd and its apiservers. Stop it with [`ControlPlane::stop`]; dropping it kills everything.
 pub struct ControlPlane {
     layout: Layout,
     binaries: Binaries,
-    pki: Pki,
     journal: Journal,
-    etcd: EtcdServer,
+    ground: Ground,
+    first: Vec<ServerSpec>,
     slots: Vec<Slot>,
-    controller_manager: Option<ControllerManager>,
+    controller_manager: Option<Manager>,
 }
 
 impl ControlPlane {
-    /// Starts etcd in a directory that may hold the data of an earlier control plane. No apiserver runs yet.
+    /// Starts etcd. Processes: in a directory that may hold the data of an earlier control plane, and no apiserver runs
+    /// yet. Nodes of kind have etcd and an apiserver, all as the oldest that is planned to begin with.
     ///
     /// # Errors
-    /// A binary is missing, or etcd does not get ready.
-    pub async fn start_etcd(dir: &Path, binaries: &Binaries, journal: &Journal) -> Result<Self, ClusterError> {
+    /// A binary or image is missing, or etcd does not get ready.
+    pub async fn start_etcd(
+        provider: Provider,
+        dir: &Path,
+        binaries: &Binaries,
+        journal: &Journal,
+        purpose: Purpose<'_>,
+    ) -> Result<Self, ClusterError> {
         let layout = Layout { dir: dir.to_path_buf() };
         std::fs::create_dir_all(dir).map_err(|source| FileError::new("create", dir, source))?;
-        let pki = Pki::create(&layout.pki())?;
-        let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
+        let (ground, slots) = match provider {
+            Provider::Local => {
+                let pki = Pki::create(&layout.pki())?;
+                let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
+                (Ground::Local { pki, etcd }, Vec::new())
+            }
+            Provider::Kind => {
+                let (cluster, spec, servers) = kind::Cluster::create(purpose, binaries, &layout, journal).await?;
+                let slot = |server| Slot { spec: spec.clone(), running: Some(Running::Kind(server)) };
+                (Ground::Kind(cluster), servers.into_iter().map(slot).collect())
+            }
+        };
         Ok(ControlPlane {
             layout,
             binaries: binaries.clone(),
-            pki,
             journal: journal.clone(),
-            etcd,
-            slots: Vec::new(),
+            ground,
+            first: purpose.first.servers.clone(),
+            slots,
             controller_manager: None,
         })
     }
 
-    /// Starts the servers of a combo, one after the other: a simultaneous first start is a race of its own.
+    /// Brings up the servers that are planned to begin with, one after the other: a simultaneous first start is a race
+    /// of its own. On nodes those that already run as planned stay as they are.
     ///
     /// # Errors
     /// A server does not get ready as planned.
-    pub async fn start_servers(&mut self, combo: &Combo) -> Result<(), ClusterError> {
-        for spec in &combo.servers {
-            self.add_server(spec.clone()).await?;
+    pub async fn start_servers(&mut self) -> Result<(), ClusterError> {
+        for (id, spec) in (0..).map(ServerId).zip(self.first.clone()) {
+            match self.slots.get(usize::from(id.0)) {
+                None => {
+                    self.slots.push(Slot { spec, running: None });
+                    self.start_server(id).await?;
+                }
+                Some(slot) if slot.spec == spec => {}
+                Some(_) => self.replace_server(id, spec).await?,
+            }
         }
         Ok(())
     }
@@ -151,8 +236,9 @@ impl ControlPlane {
     /// Starts one more server.
     ///
     /// # Errors
-    /// The server does not get ready as planned.
+    /// The server does not get ready as planned, or the provider cannot add one.
     pub async fn add_server(&mut self, spec: ServerSpec) -> Result<ServerId, ClusterError> {
+        self.require(Need::AddServer)?;
         let index = u8::try_from(self.slots.len()).map_err(|_| ClusterError::TooManyServers)?;
         self.slots.push(Slot { spec, running: None });
         self.start_server(ServerId(index)).await?;
@@ -172,32 +258,42 @@ impl ControlPlane {
     /// issue 141220).
     ///
     /// # Errors
-    /// The server does not get ready as planned; etcd goes on all the same.
+    /// The server does not get ready as planned; etcd goes on all the same. Or the provider cannot pause etcd.
     pub async fn start_server_while_etcd_is_paused(
         &mut self,
         id: ServerId,
         pause: Duration,
     ) -> Result<(), ClusterError> {
+        self.pause_etcd()?;
         let paused = async {
-            self.pause_etcd();
             tokio::time::sleep(pause).await;
-            self.resume_etcd();
+            self.resume_etcd()
         };
-        let ((), started) = tokio::join!(paused, self.launch(id));
+        let (resumed, started) = tokio::join!(paused, self.launch(id));
+        resumed?;
         self.seat(id, started)
     }
 
-    async fn launch(&self, id: ServerId) -> Result<Apiserver, ClusterError> {
+    async fn launch(&self, id: ServerId) -> Result<Running, ClusterError> {
         let spec = &self.slot(id)?.spec;
         spec.validate()?;
-        let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
-        let endpoint = self.etcd.endpoint();
-        let started = Apiserver::start(id, spec, &program, &self.layout, &self.pki, endpoint, &self.journal).await;
+        let started = match &self.ground {
+            Ground::Local { pki, etcd } => {
+                let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
+                let (layout, journal) = (&self.layout, &self.journal);
+                local::Apiserver::start(id, spec, &program, layout, pki, etcd.endpoint(), journal)
+                    .await
+                    .map(Running::Local)
+            }
+            Ground::Kind(cluster) => {
+                cluster.start_server(id, spec, &self.binaries, &self.layout, &self.journal).await.map(Running::Kind)
+            }
+        };
         // Whatever went wrong, its process is gone with the error.
         started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
     }
 
-    fn seat(&mut self, id: ServerId, started: Result<Apiserver, ClusterError>) -> Result<(), ClusterError> {
+    fn seat(&mut self, id: ServerId, started: Result<Running, ClusterError>) -> Result<(), ClusterError> {
         self.slot_mut(id)?.running = Some(started?);
         self.journal.topology(TopologyEvent::Ready { server: id });
         Ok(())
@@ -209,7 +305,7 @@ impl ControlPlane {
     /// It does not run.
     pub async fn stop_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
         record_metrics(id, self.client(id)?, &self.journal).await;
-        self.take(id)?.process.stop(STOP_GRACE).await?;
+        self.take(id)?.stop().await?;
         self.journal.topology(TopologyEvent::Stopped { server: id });
         Ok(())
     }
@@ -219,7 +315,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn kill_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.take(id)?.process.kill().await?;
+        self.take(id)?.kill().await?;
         self.journal.topology(TopologyEvent::Killed { server: id });
         Ok(())
     }
@@ -246,9 +342,9 @@ impl ControlPlane {
     /// Pauses a server (SIGSTOP).
     ///
     /// # Errors
-    /// It does not run.
+    /// It does not run, or the provider cannot pause one.
     pub fn pause_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.running(id)?.process.pause();
+        self.process(id)?.pause();
         self.journal.topology(TopologyEvent::Paused { server: id });
         Ok(())
     }
@@ -256,9 +352,9 @@ impl ControlPlane {
     /// Lets a paused server go on (SIGCONT).
     ///
     /// # Errors
-    /// It does not run.
+    /// It does not run, or the provider cannot pause one.
     pub fn resume_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.running(id)?.process.resume();
+        self.process(id)?.resume();
         self.journal.topology(TopologyEvent::Resumed { server: id });
         Ok(())
     }
@@ -271,14 +367,26 @@ impl ControlPlane {
     pub async fn start_controller_manager(
         &mut self,
         server: ServerId,
-        version: crate::version::KubeVersion,
+        version: KubeVersion,
     ) -> Result<(), ClusterError> {
         if self.controller_manager.is_some() {
             return Err(ClusterError::TwoControllerManagers);
         }
-        let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
-        let running = self.running(server)?;
-        let started = ControllerManager::start(&program, version, running, &self.layout, &self.pki).await?;
+        let started = match (&self.ground, self.running(server)?) {
+            (Ground::Local { pki, .. }, Running::Local(running)) => {
+                let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
+                let started = local::ControllerManager::start(&program, version, running, &self.layout, pki);
+                Manager::Local(started.await?)
+            }
+            (Ground::Kind(cluster), Running::Kind(_)) => {
+                let spec = self.spec(server)?;
+                let (binaries, layout) = (&self.binaries, &self.layout);
+                Manager::Kind(cluster.start_controller_manager(server, version, spec, binaries, layout).await?)
+            }
+            (Ground::Local { .. }, Running::Kind(_)) | (Ground::Kind(_), Running::Local(_)) => {
+                unreachable!("the servers of a control plane must be those of its provider")
+            }
+        };
         self.controller_manager = Some(started);
         Ok(())
     }
@@ -288,22 +396,33 @@ impl ControlPlane {
     /// # Errors
     /// It cannot be waited for.
     pub async fn stop_controller_manager(&mut self) -> Result<(), ClusterError> {
-        if let Some(running) = self.controller_manager.take() {
-            running.process.stop(STOP_GRACE).await?;
+        match self.controller_manager.take() {
+            None => {}
+            Some(Manager::Local(running)) => running.process.stop(STOP_GRACE).await.map(|_| ())?,
+            Some(Manager::Kind(pod)) => pod.stop().await?,
         }
         Ok(())
     }
 
     /// Pauses etcd (SIGSTOP).
-    pub fn pause_etcd(&self) {
+    ///
+    /// # Errors
+    /// The provider cannot.
+    pub fn pause_etcd(&self) -> Result<(), ClusterError> {
+        let etcd = self.etcd_process()?;
         self.journal.topology(TopologyEvent::FaultBegin { fault: "etcd paused".into() });
-        self.etcd.process.pause();
+        etcd.pause();
+        Ok(())
     }
 
     /// Lets a paused etcd go on (SIGCONT).
-    pub fn resume_etcd(&self) {
-        self.etcd.process.resume();
+    ///
+    /// # Errors
+    /// The provider cannot.
+    pub fn resume_etcd(&self) -> Result<(), ClusterError> {
+        self.etcd_process()?.resume();
         self.journal.topology(TopologyEvent::FaultEnd { fault: "etcd paused".into() });
+        Ok(())
     }
 
     /// The servers that run, in order.
@@ -325,7 +444,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub fn client(&self, id: ServerId) -> Result<kube::Client, ClusterError> {
-        Ok(self.running(id)?.client.clone())
+        Ok(self.running(id)?.client().clone())
     }
 
     /// Raw access to etcd.
@@ -333,7 +452,10 @@ impl ControlPlane {
     /// # Errors
     /// Never for a running control plane.
     pub fn etcd(&self) -> Result<Etcd, ClusterError> {
-        Ok(Etcd::new(self.etcd.endpoint())?)
+        match &self.ground {
+            Ground::Local { etcd, .. } => Ok(Etcd::new(etcd.endpoint())?),
+            Ground::Kind(cluster) => cluster.etcd(),
+        }
     }
 
     /// The files.
@@ -345,19 +467,35 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The exit of the first process that is gone, with the end of its log.
-    pub fn check_running(&mut self) -> Result<(), ClusterError> {
-        self.etcd.process.check_running()?;
+    pub async fn check_running(&mut self) -> Result<(), ClusterError> {
+        match &mut self.ground {
+            Ground::Local { etcd, .. } => etcd.process.check_running()?,
+            Ground::Kind(_) => {}
+        }
         for server in self.slots.iter_mut().filter_map(|slot| slot.running.as_mut()) {
-            server.process.check_running()?;
+            server.check_running().await?;
         }
         Ok(())
     }
 
-    /// Resident memory of all processes now, in bytes.
-    pub fn resident_memory(&self) -> u64 {
-        let servers = self.slots.iter().filter_map(|slot| slot.running.as_ref()).filter_map(|it| it.process.pid());
-        let all = servers.chain(self.etcd.process.pid());
-        all.filter_map(local::resident_memory).sum()
+    /// Resident memory of the servers now, in bytes; of processes with that of etcd.
+    pub async fn resident_memory(&self) -> u64 {
+        let mut sum = match &self.ground {
+            Ground::Local { etcd, .. } => etcd.process.pid().and_then(local::resident_memory).unwrap_or_default(),
+            Ground::Kind(_) => 0,
+        };
+        for server in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
+            sum += server.resident_memory().await;
+        }
+        sum
+    }
+
+    /// After a failure: what only the nodes have logged goes into the directory of the case. Processes log there anyway.
+    pub async fn export_logs(&self) {
+        match &self.ground {
+            Ground::Local { .. } => {}
+            Ground::Kind(cluster) => cluster.export_logs(&self.layout).await,
+        }
     }
 
     /// Stops everything but etcd, in order: the state stays as it is from here on.
@@ -367,7 +505,7 @@ impl ControlPlane {
     pub async fn stop_servers(&mut self) -> Result<(), ClusterError> {
         self.stop_controller_manager().await?;
         // Together: a graceful stop of an apiserver takes most of a second.
-        let running: Vec<(ServerId, Apiserver)> = self
+        let running: Vec<(ServerId, Running)> = self
             .slots
             .iter_mut()
             .enumerate()
@@ -377,8 +515,8 @@ impl ControlPlane {
         for (id, server) in running {
             let journal = self.journal.clone();
             stops.spawn(async move {
-                record_metrics(id, server.client.clone(), &journal).await;
-                let result = server.process.stop(STOP_GRACE).await;
+                record_metrics(id, server.client().clone(), &journal).await;
+                let result = server.stop().await;
                 journal.topology(TopologyEvent::Stopped { server: id });
                 result
             });
@@ -395,8 +533,38 @@ impl ControlPlane {
     /// A process cannot be waited for; everything is gone all the same.
     pub async fn stop(mut self) -> Result<(), ClusterError> {
         self.stop_servers().await?;
-        self.etcd.process.stop(STOP_GRACE).await?;
-        Ok(())
+        match self.ground {
+            Ground::Local { etcd, .. } => etcd.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
+            Ground::Kind(cluster) => cluster.delete().await,
+        }
+    }
+
+    /// Who runs the servers.
+    pub fn provider(&self) -> Provider {
+        match self.ground {
+            Ground::Local { .. } => Provider::Local,
+            Ground::Kind(_) => Provider::Kind,
+        }
+    }
+
+    fn require(&self, need: Need) -> Result<(), Lacking> {
+        let provider = self.provider();
+        if provider.has(need) { Ok(()) } else { Err(Lacking { provider, need }) }
+    }
+
+    /// The process of a server, to be paused.
+    fn process(&self, id: ServerId) -> Result<&Process, ClusterError> {
+        match self.running(id)? {
+            Running::Local(server) => Ok(&server.process),
+            Running::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseServer }.into()),
+        }
+    }
+
+    fn etcd_process(&self) -> Result<&Process, ClusterError> {
+        match &self.ground {
+            Ground::Local { etcd, .. } => Ok(&etcd.process),
+            Ground::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseEtcd }.into()),
+        }
     }
 
     fn slot(&self, id: ServerId) -> Result<&Slot, ClusterError> {
@@ -407,11 +575,11 @@ impl ControlPlane {
         self.slots.get_mut(usize::from(id.0)).ok_or(ClusterError::NoSuchServer { server: id })
     }
 
-    fn running(&self, id: ServerId) -> Result<&Apiserver, ClusterError> {
+    fn running(&self, id: ServerId) -> Result<&Running, ClusterError> {
         self.slot(id)?.running.as_ref().ok_or(ClusterError::NotRunning { server: id })
     }
 
-    fn take(&mut self, id: ServerId) -> Result<Apiserver, ClusterError> {
+    fn take(&mut self, id: ServerId) -> Result<Running, ClusterError> {
         self.slot_mut(id)?.running.take().ok_or(ClusterError::NotRunning { server: id })
     }
 }

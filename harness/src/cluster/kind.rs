@@ -8,7 +8,7 @@ pub mod node;
 pub mod node_image;
 pub mod owner;
 pub mod releases;
-mod cluster;
+pub mod cluster;
 mod error;
 
 pub use cluster::{Cluster, Server};
