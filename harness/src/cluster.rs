@@ -4,7 +4,6 @@
 //! host or a static pod of a kind node.
 
 use crate::binaries::Obtained;
-use crate::combo::Combo;
 use crate::etcd::Etcd;
 use crate::files::{FileError, write_atomically};
 use crate::history::{ServerId, TopologyEvent};
@@ -14,6 +13,7 @@ use crate::process::Process;
 use crate::provider::{Lacking, Need, Provider};
 use crate::server::ServerSpec;
 use crate::version::KubeVersion;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -511,20 +511,13 @@ impl ControlPlane {
             .enumerate()
             .filter_map(|(index, slot)| Some((ServerId(index as u8), slot.running.take()?)))
             .collect();
-        let mut stops = tokio::task::JoinSet::new();
-        for (id, server) in running {
-            let journal = self.journal.clone();
-            stops.spawn(async move {
-                record_metrics(id, server.client().clone(), &journal).await;
-                let result = server.stop().await;
-                journal.topology(TopologyEvent::Stopped { server: id });
-                result
-            });
-        }
-        while let Some(stopped) = stops.join_next().await {
-            stopped.map_err(|error| ClusterError::Task { why: error.to_string() })??;
-        }
-        Ok(())
+        let stops = running.into_iter().map(async |(id, server)| {
+            record_metrics(id, server.client().clone(), &self.journal).await;
+            let stopped = server.stop().await;
+            self.journal.topology(TopologyEvent::Stopped { server: id });
+            stopped
+        });
+        join_all(stops).await.into_iter().collect()
     }
 
     /// Stops everything in order.

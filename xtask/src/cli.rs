@@ -35,6 +35,10 @@ pub enum Command {
     Matrix(MatrixArgs),
     /// Build the kind node image of a Kubernetes version and the load balancer image, without an image registry
     NodeImage(crate::node_image::Args),
+    /// Print a cluster configuration of kind-configs as kind is given it
+    KindConfig(crate::kind::ConfigArgs),
+    /// Remove the clusters of runs that were killed, and no others
+    Gc,
 }
 
 #[derive(clap::Args)]
@@ -72,7 +76,7 @@ pub struct E2eArgs {
     /// What runs the servers: local (processes) or kind (nodes)
     #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
-    /// Cases that run at the same time [default: three per processor, at most 8]
+    /// Cases that run at the same time [default: local three per processor, at most 8; kind 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
     /// Print the plan and stop
@@ -96,6 +100,9 @@ pub struct E2eArgs {
 pub struct UpArgs {
     /// The id of a combo, or a pattern that matches exactly one
     pub combo: String,
+    /// What runs the servers: local (processes) or kind (nodes)
+    #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
+    pub provider: Provider,
     /// Start on the data of a kept case
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

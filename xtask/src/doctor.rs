@@ -19,7 +19,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
     let combos = combos_of(&args.minors)?;
     let wanted = binaries::needed_by(&combos, true);
     let sources = Sources { offline: args.offline, ..Sources::from_env(args.bin_dir)? };
-    let jobs = e2e::default_jobs();
+    let jobs = e2e::default_jobs(args.provider);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ports = preflight::local::ports_needed(jobs);
     let facts = runtime.block_on(host::local(&wanted, &sources, &e2e::target_dir(), ports))?;

@@ -13,12 +13,13 @@ use crate::cluster::live::{AbortOnDrop, Readyz, Unlike, compare_with_plan};
 use crate::cluster::{Binaries, ClusterError, Layout, write_command_line};
 use crate::combo::Combo;
 use crate::etcd::{ClientCertificate, Etcd};
-use crate::files::{FileError, write_atomically, write_private};
+use crate::files::{write_atomically, write_private};
 use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
 use crate::server::ServerSpec;
 use crate::version::KubeVersion;
 use crate::wait::{self, NotYet};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -167,17 +168,8 @@ impl Cluster {
         let nodes: Vec<Node> =
             (1..=count).map(|number| Node { engine: life.engine.clone(), name: node_name(&life.name, number) }).collect();
         let versions: BTreeSet<KubeVersion> = purpose.combo.servers.iter().map(|server| server.version).collect();
-        let mut prepared = tokio::task::JoinSet::new();
-        for (index, node) in nodes.iter().cloned().enumerate() {
-            let (versions, binaries) = (versions.clone(), binaries.clone());
-            prepared.spawn(async move { prepare(node, &versions, &binaries).await.map(|node| (index, node)) });
-        }
-        let mut done = Vec::new();
-        while let Some(joined) = prepared.join_next().await {
-            done.push(joined.map_err(|error| ClusterError::Task { why: error.to_string() })??);
-        }
-        done.sort_by_key(|(index, _)| *index);
-        let nodes: Vec<ControlPlaneNode> = done.into_iter().map(|(_, node)| node).collect();
+        let prepared = join_all(nodes.into_iter().map(|node| prepare(node, &versions, binaries))).await;
+        let nodes: Vec<ControlPlaneNode> = prepared.into_iter().collect::<Result<_, _>>()?;
 
         let first = &nodes.first().ok_or(KindError::NoServer)?.node;
         let user = admin(first).await?;
