@@ -112,8 +112,8 @@ struct Slot {
 
 /// A running and ready kube-apiserver.
 enum Running {
-    Local(local::Apiserver),
-    Kind(kind::Server),
+    Local(Box<local::Apiserver>),
+    Kind(Box<kind::Server>),
 }
 
 impl Running {
@@ -155,7 +155,7 @@ impl Running {
 
 /// What the servers run on.
 enum Ground {
-    Local { pki: Pki, etcd: EtcdServer },
+    Local { pki: Pki, etcd: Box<EtcdServer> },
     Kind(kind::Cluster),
 }
 
@@ -195,11 +195,11 @@ impl ControlPlane {
             Provider::Local => {
                 let pki = Pki::create(&layout.pki())?;
                 let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
-                (Ground::Local { pki, etcd }, Vec::new())
+                (Ground::Local { pki, etcd: Box::new(etcd) }, Vec::new())
             }
             Provider::Kind => {
                 let (cluster, spec, servers) = kind::Cluster::create(purpose, binaries, &layout, journal).await?;
-                let slot = |server| Slot { spec: spec.clone(), running: Some(Running::Kind(server)) };
+                let slot = |server| Slot { spec: spec.clone(), running: Some(Running::Kind(Box::new(server))) };
                 (Ground::Kind(cluster), servers.into_iter().map(slot).collect())
             }
         };
@@ -283,11 +283,12 @@ impl ControlPlane {
                 let (layout, journal) = (&self.layout, &self.journal);
                 local::Apiserver::start(id, spec, &program, layout, pki, etcd.endpoint(), journal)
                     .await
-                    .map(Running::Local)
+                    .map(|server| Running::Local(Box::new(server)))
             }
-            Ground::Kind(cluster) => {
-                cluster.start_server(id, spec, &self.binaries, &self.layout, &self.journal).await.map(Running::Kind)
-            }
+            Ground::Kind(cluster) => cluster
+                .start_server(id, spec, &self.binaries, &self.layout, &self.journal)
+                .await
+                .map(|server| Running::Kind(Box::new(server))),
         };
         // Whatever went wrong, its process is gone with the error.
         started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))

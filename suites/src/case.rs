@@ -151,8 +151,7 @@ async fn drive(
 ) -> anyhow::Result<(Observed, CaseContext, Vec<i64>)> {
     let begin = Instant::now();
     let purpose = Purpose { first, combo: &setup.combo };
-    let mut plane =
-        ControlPlane::start_etcd(setup.provider, &setup.dir, &setup.binaries, &journal, purpose).await?;
+    let mut plane = ControlPlane::start_etcd(setup.provider, &setup.dir, &setup.binaries, &journal, purpose).await?;
     let created = begin.elapsed();
     let watcher = recorder::watch(plane.etcd()?, journal.clone()).await?;
     if let Err(error) = plane.start_servers().await {

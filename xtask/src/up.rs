@@ -66,7 +66,8 @@ async fn stay(
     let mut terminations = signal(SignalKind::terminate())?;
     let (sender, _receiver) = std::sync::mpsc::channel();
     let journal = Journal::new(sender);
-    let mut plane = ControlPlane::start_etcd(provider, dir, binaries, &journal, Purpose { first: combo, combo }).await?;
+    let mut plane =
+        ControlPlane::start_etcd(provider, dir, binaries, &journal, Purpose { first: combo, combo }).await?;
     let begin = async {
         plane.start_servers().await?;
         let oldest = plane.server_ids().into_iter().min_by_key(|id| plane.spec(*id).map(|spec| spec.version).ok());

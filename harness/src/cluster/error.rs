@@ -95,9 +95,7 @@ impl ClusterError {
     /// gives up after a minute (`start-service-ip-repair-controllers`).
     pub fn is_first_repair_pass_lost(&self) -> bool {
         match self {
-            ClusterError::Process(ProcessError::Exited { log, .. }) => {
-                log.contains(FIRST_REPAIR_PASS_LOST)
-            }
+            ClusterError::Process(ProcessError::Exited { log, .. }) => log.contains(FIRST_REPAIR_PASS_LOST),
             ClusterError::Kind(error) => error.log_of_exit().is_some_and(|log| log.contains(FIRST_REPAIR_PASS_LOST)),
             ClusterError::Process(
                 ProcessError::CannotStart { .. } | ProcessError::NotReady { .. } | ProcessError::CannotWait { .. },

@@ -39,7 +39,7 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 const HEALTHY_TIMEOUT: Duration = Duration::from_secs(90);
 /// The kubelet without its API: while its own apiserver is away it would wait for it, for half a minute at a time, and
 /// static pods need none.
-const KUBELET_ALONE: &str = ". /etc/default/kubelet 2>/dev/null; echo \"KUBELET_EXTRA_ARGS=\\\"$KUBELET_EXTRA_ARGS \
+const KUBELET_ALONE: &str = "if [ -f /etc/default/kubelet ]; then . /etc/default/kubelet; fi; echo \"KUBELET_EXTRA_ARGS=\\\"$KUBELET_EXTRA_ARGS \
     --kubeconfig= --bootstrap-kubeconfig= --authorization-mode=AlwaysAllow --authentication-token-webhook=false\\\"\" \
     >/etc/default/kubelet && systemctl restart kubelet";
 const PKI: &str = "/etc/kubernetes/pki";
@@ -165,8 +165,9 @@ impl Cluster {
         life.kind.piped(&args, &[], CREATE_TIMEOUT).await.map_err(KindError::Command)?;
 
         let count = purpose.first.servers.len();
-        let nodes: Vec<Node> =
-            (1..=count).map(|number| Node { engine: life.engine.clone(), name: node_name(&life.name, number) }).collect();
+        let nodes: Vec<Node> = (1..=count)
+            .map(|number| Node { engine: life.engine.clone(), name: node_name(&life.name, number) })
+            .collect();
         let versions: BTreeSet<KubeVersion> = purpose.combo.servers.iter().map(|server| server.version).collect();
         let prepared = join_all(nodes.into_iter().map(|node| prepare(node, &versions, binaries))).await;
         let nodes: Vec<ControlPlaneNode> = prepared.into_iter().collect::<Result<_, _>>()?;
@@ -235,7 +236,9 @@ impl Cluster {
         layout: &Layout,
     ) -> Result<StaticPod, ClusterError> {
         let node = self.node(id)?;
-        node.node.import(CONTROLLER_MANAGER, version, &binaries.path(CONTROLLER_MANAGER, &version.to_string())?).await?;
+        node.node
+            .import(CONTROLLER_MANAGER, version, &binaries.path(CONTROLLER_MANAGER, &version.to_string())?)
+            .await?;
         let generation = self.next_generation();
         let rendered = node.controller_manager.controller_manager(version, server, generation)?;
         write_command_line(layout, "controller-manager", &rendered.command)?;

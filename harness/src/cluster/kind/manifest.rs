@@ -62,8 +62,7 @@ impl Manifest {
         generation: u64,
     ) -> Result<Rendered, SpecError> {
         let replaced = ["controllers", "feature-gates", "leader-elect"];
-        let mut command: Vec<String> =
-            self.command().into_iter().filter(|arg| !is_flag_of(arg, &replaced)).collect();
+        let mut command: Vec<String> = self.command().into_iter().filter(|arg| !is_flag_of(arg, &replaced)).collect();
         command.push("--controllers=service-cidr-controller,namespace-controller".into());
         command.push("--leader-elect=false".into());
         let gates = controller_manager_gates(server)?.filter(|_| version.minor < Minor(34));

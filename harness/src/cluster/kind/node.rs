@@ -152,7 +152,12 @@ impl Node {
             Ok(None) => Err(pod(none).ended().await),
             Err(timeout) => {
                 let told = pod(none).taken_away().await?;
-                Err(KindError::NotReady { what: timeout.what, waited: timeout.waited, missing: timeout.missing, log: told })
+                Err(KindError::NotReady {
+                    what: timeout.what,
+                    waited: timeout.waited,
+                    missing: timeout.missing,
+                    log: told,
+                })
             }
         }
     }

@@ -142,9 +142,10 @@ mod tests {
                       skewlab-1a2b3c4d-7-99-0-control-plane running skewlab-1a2b3c4d-7-99-0\n\
                       skewlab-1a2b3c4d-7-99-0-control-plane2 exited skewlab-1a2b3c4d-7-99-0\n";
         let all = stale_in(listed, |_, runs| runs);
-        assert_eq!(all.iter().map(|it| (it.name.as_str(), it.containers.len())).collect::<Vec<_>>(), [
-            ("skewlab-1a2b3c4d-7-99-0", 2)
-        ]);
+        assert_eq!(
+            all.iter().map(|it| (it.name.as_str(), it.containers.len())).collect::<Vec<_>>(),
+            [("skewlab-1a2b3c4d-7-99-0", 2)]
+        );
         assert!(stale_in(listed, |_, _| false).is_empty());
     }
 }
