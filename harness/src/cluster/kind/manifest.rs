@@ -122,7 +122,7 @@ mod tests {
     use crate::combo;
     use crate::gates::AllocatorMode;
 
-    const STOCK: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    kubeadm.kubernetes.io/x: y\n  \
+    const STOCK: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  annotations:\n    kubeadm.kubernetes.io/x: kept\n  \
         name: kube-apiserver\n  namespace: kube-system\nspec:\n  containers:\n  - command:\n    - kube-apiserver\n    \
         - --advertise-address=172.18.0.4\n    - --feature-gates=MultiCIDRServiceAllocator=false\n    \
         - --service-cluster-ip-range=10.0.0.0/16\n    - --runtime-config=\n    - --feature-gates=A=true\n    \
@@ -167,7 +167,7 @@ mod tests {
         let metadata = |generation| pod(&stock.apiserver(&spec, generation))["metadata"].clone();
         assert_eq!(metadata(1)["name"], "kube-apiserver-1");
         assert_ne!(metadata(1), metadata(2));
-        assert_eq!(metadata(2)["annotations"]["kubeadm.kubernetes.io/x"], "y");
+        assert_eq!(metadata(2)["annotations"]["kubeadm.kubernetes.io/x"], "kept");
         assert_eq!(metadata(2)["annotations"][ANNOTATION], "2");
     }
 
