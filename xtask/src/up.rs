@@ -26,11 +26,13 @@ pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     let controller_manager = controller_manager_version(&combo);
     let mut wanted = binaries::needed_by([&combo], false);
     wanted.extend(controller_manager.map(|version| Wanted::Kube(KubeComponent::ControllerManager, version)));
+    let wanted = kind::wanted_of(wanted, args.provider);
     let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir)?, &Terminal::new())?;
     let mut binaries = Binaries::from(&obtained);
     kind::add_to(&mut binaries, args.provider)?;
     let dir = args.data.unwrap_or_else(|| target_dir().join(format!("up-{}", std::process::id())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(kind::check_images(args.provider, &[&combo]))?;
     runtime.block_on(stay(args.provider, &combo, controller_manager, &binaries, &dir))?;
     Ok(Ended::AsExpected)
 }
