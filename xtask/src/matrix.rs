@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_choice_that_matches_nothing_says_what_there_is() {
         let error = legs(&args(&["--suite", "skwe"]), &every_case()).unwrap_err().to_string();
-        assert!(error.contains("leg chosen-local") && error.contains("there are: recording, skew"), "{error}");
+        assert!(error.contains("leg chosen-local") && error.contains("there are: flags, recording, skew"), "{error}");
         let none = legs(&args(&["--event", "pull-request", "--provider", "kind"]), &every_case());
         assert!(none.unwrap_err().to_string().contains("provider kind"));
     }
