@@ -10,7 +10,7 @@ use harness::expect::{Expectation, Scenario, expectation};
 use harness::history::ServerId;
 use harness::journal::Journal;
 use harness::judged;
-use harness::provider::{Lacking, Provider};
+use harness::provider::{Lacking, Need, Provider};
 use harness::record::{CaseId, CaseOutcome, CaseRecord, Observed, RUN_DIR_VARIABLE, RunPlan, judge};
 use harness::recorder;
 use harness::traffic::Client;
@@ -105,7 +105,7 @@ async fn finish(
         },
     };
     let layout = harness::cluster::Layout { dir: setup.dir.clone() };
-    if outcome == CaseOutcome::Passed || !setup.keep {
+    if outcome == CaseOutcome::Passed || !setup.keep || !setup.provider.has(Need::ReuseData) {
         layout.remove_data()?;
     }
     let record = CaseRecord {

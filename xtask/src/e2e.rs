@@ -17,7 +17,7 @@ use harness::files::write_atomically;
 use harness::gates::{Gate, GateSet};
 use harness::host;
 use harness::preflight;
-use harness::provider::{Lacking, Provider};
+use harness::provider::{Lacking, Need, Provider};
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
 use harness::report::{self, CaseSummary, Summary, junit, markdown};
 use harness::server::ServerSpec;
@@ -249,6 +249,7 @@ fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
     for case in summary.cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Failed | CaseOutcome::Error)) {
         println!("\n{:?} {}::{}\n{}", case.outcome, case.suite, case.name, case.detail);
         if plan.keep
+            && plan.provider.has(Need::ReuseData)
             && let Some(id) = plan.cases.iter().find(|id| id.to_string() == case.name && id.suite == case.suite)
         {
             println!("again on the same data: cargo xtask up {} --data {}", case.combo, id.dir(out).display());
