@@ -162,7 +162,7 @@ impl Cluster {
         let (file, kubeconfig) = (file.to_string_lossy(), kubeconfig.to_string_lossy());
         let args = ["create", "cluster", "--name", &life.name, "--config", &file, "--kubeconfig", &kubeconfig];
         let args = [&args[..], &["--wait", "0s", "--retain"]].concat();
-        life.kind.piped(&args, &[], CREATE_TIMEOUT).await.map_err(KindError::Command)?;
+        life.kind.logged(&args, &layout.log("kind-create"), CREATE_TIMEOUT).await.map_err(KindError::Command)?;
 
         let count = purpose.first.servers.len();
         let nodes: Vec<Node> = (1..=count)

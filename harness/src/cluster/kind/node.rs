@@ -14,7 +14,7 @@ use std::time::Duration;
 /// From the removal of a manifest to the end of the process: the grace of a pod is 30 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// From a manifest to its process: a second or two; a busy host takes longer.
-const PROCESS_TIMEOUT: Duration = Duration::from_secs(60);
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(120);
 /// An image of a hundred megabytes takes a few seconds.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(180);
 /// How much of a log's end an error shows, in lines.
@@ -51,7 +51,7 @@ pub struct NodeProcess {
 enum Seen {
     Nothing,
     Runs(NodeProcess),
-    /// A log and no process.
+    /// Its container has exited.
     Ended,
 }
 
@@ -129,16 +129,10 @@ impl Node {
             format!("mkdir -p {ASIDE} && cat >{ASIDE}/{component}.yaml && mv {ASIDE}/{component}.yaml {MANIFESTS}/");
         let args = ["exec", "-i", &self.name, "sh", "-c", &script];
         self.engine.piped(&args, manifest.as_bytes(), PROCESS_TIMEOUT).await?;
-        let mut ended_before = false;
         let process = wait::until(format!("{component} on {}", self.name), PROCESS_TIMEOUT, async || {
             match self.look(component, &name).await {
                 Ok(Seen::Runs(process)) => Ok(Some(process)),
-                // The log is made a moment before the process.
-                Ok(Seen::Ended) if ended_before => Ok(None),
-                Ok(Seen::Ended) => {
-                    ended_before = true;
-                    Err(NotYet::new("its process"))
-                }
+                Ok(Seen::Ended) => Ok(None),
                 Ok(Seen::Nothing) => Err(NotYet::new("its process")),
                 Err(error) => Err(NotYet::new(error.to_string())),
             }
@@ -163,10 +157,12 @@ impl Node {
     }
 
     async fn look(&self, component: &str, name: &str) -> Result<Seen, CommandError> {
-        let (comm, log) = (comm(component), self.log_pattern(component, name));
+        let (comm, node) = (comm(component), &self.name);
+        // A log is no sign of an end: on a busy host it is there seconds before the process.
         let script = format!(
             "if pid=$(pgrep -x -o {comm}); then echo $pid; tr '\\000' '\\n' </proc/$pid/cmdline; \
-             elif ls {log} >/dev/null 2>&1; then echo ended; fi"
+             elif crictl ps --all --state exited --label io.kubernetes.pod.name={name}-{node} --quiet | grep -q .; \
+             then echo ended; fi"
         );
         let text = self.shell(&script).await?;
         let mut lines = text.lines();
