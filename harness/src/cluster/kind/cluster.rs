@@ -186,6 +186,11 @@ impl Cluster {
             let kubeconfig = kubeconfig_text(&user, &node.url, &id.to_string());
             write_private(&layout.kubeconfig(id), kubeconfig.as_bytes())?;
             let pod = node.node.adopt(APISERVER, APISERVER, &layout.log(&id.to_string())).await?;
+            // kind drops patches that match nothing without a word.
+            if let Some(missing) = config::missing_flag(base, &pod.process.command) {
+                let seen = pod.process.command.join(" ");
+                return Err(ClusterError::NotAsPlanned { server: id, what: "command line", planned: missing, seen });
+            }
             servers.push(node.ready(id, base, pod, layout, journal).await?);
             // What ran since the cluster was made ran as this.
             journal.topology(TopologyEvent::Ready { server: id });

@@ -142,6 +142,15 @@ pub(super) fn spec_flags(spec: &ServerSpec) -> Vec<(&'static str, String)> {
     flags
 }
 
+/// A flag of a specification that a command line does not have, or has twice.
+pub(super) fn missing_flag(spec: &ServerSpec, command: &[String]) -> Option<String> {
+    spec_flags(spec).into_iter().find_map(|(name, value)| {
+        let (start, planned) = (format!("--{name}="), format!("--{name}={value}"));
+        let said: Vec<&String> = command.iter().filter(|arg| arg.starts_with(&start)).collect();
+        (said != [&planned]).then_some(planned)
+    })
+}
+
 /// While the cluster is made its controller manager signs certificates and tokens; it keeps away from ServiceCIDRs, which
 /// only the one that a scenario starts may touch.
 fn controller_manager_args(spec: &ServerSpec) -> Result<Vec<(&'static str, String)>, SpecError> {
@@ -206,6 +215,17 @@ mod tests {
         let new = patches(&rendered(2, Families::V4, KubeadmApi::V1Beta4));
         assert_eq!(new[0]["apiVersion"], "kubeadm.k8s.io/v1beta4");
         assert_eq!(new[0]["etcd"]["local"]["extraArgs"][0]["name"], "unsafe-no-fsync");
+    }
+
+    #[test]
+    fn a_flag_that_a_server_was_not_given_is_missing() {
+        let spec = combo::v1_33(AllocatorMode::Bitmap);
+        let command = |flags: &[&str]| flags.iter().map(|flag| flag.to_string()).collect::<Vec<_>>();
+        let (gates, range) =
+            ("--feature-gates=MultiCIDRServiceAllocator=false", "--service-cluster-ip-range=10.0.0.0/16");
+        assert_eq!(missing_flag(&spec, &command(&["kube-apiserver", range, gates, "--runtime-config="])), None);
+        assert_eq!(missing_flag(&spec, &command(&[range])), Some(gates.to_string()));
+        assert_eq!(missing_flag(&spec, &command(&[range, gates, "--feature-gates=A=true"])), Some(gates.to_string()));
     }
 
     #[test]
