@@ -107,9 +107,17 @@ fn boot() -> String {
 
 /// When a process started, in clock ticks since boot; `None` if there is none.
 fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    started_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn started_in(stat: &str) -> Option<u64> {
     // The name of the program stands in parentheses and may hold anything; the start is the 20th field after it.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    match fields.as_slice() {
+        // Dead, and only not yet waited for.
+        ["Z" | "X", ..] => None,
+        fields => fields.get(19)?.parse().ok(),
+    }
 }
 
 #[cfg(test)]
@@ -134,6 +142,13 @@ mod tests {
         assert!(owner.is_gone("1a2b3c4d", Some(100), true));
         assert!(owner.is_gone("ffffffff", None, false));
         assert!(!owner.is_gone("ffffffff", None, true));
+    }
+
+    #[test]
+    fn a_process_that_is_dead_but_not_waited_for_is_gone() {
+        let stat = |state: &str| format!("7 (a) b) {state} {}99 1 2", "0 ".repeat(18));
+        assert_eq!(started_in(&stat("S")), Some(99));
+        assert_eq!(started_in(&stat("Z")), None);
     }
 
     #[test]
