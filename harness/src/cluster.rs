@@ -1,34 +1,37 @@
 //! A control plane under test: etcd and several kube-apiservers on it, each of its own version and gates.
 //!
-//! [`ControlPlane`] is the local provider: every server is a process of this host. Scenarios use it through the
-//! operations below and never see a process.
+//! Scenarios use a [`ControlPlane`] through the operations below and never see whether a server is a process of this
+//! host or a static pod of a kind node.
 
 use crate::binaries::Obtained;
-use crate::client::{self, ClientError};
-use crate::combo::Combo;
-use crate::etcd::{Etcd, EtcdError};
+use crate::etcd::Etcd;
 use crate::files::{FileError, write_atomically};
-use crate::history::{Observation, ServerId, TopologyEvent};
+use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
-use crate::pki::{Pki, PkiError};
-use crate::process::ProcessError;
-use crate::server::{ServerSpec, SpecError};
-use crate::wait::NotYet;
+use crate::pki::Pki;
+use crate::process::Process;
+use crate::provider::{Lacking, Need, Provider};
+use crate::server::ServerSpec;
+use crate::version::KubeVersion;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+mod error;
 pub mod kind;
+mod live;
 mod local;
 
-use local::{Apiserver, ControllerManager, EtcdServer};
+pub use error::ClusterError;
+pub use kind::cluster::Purpose;
+use live::record_metrics;
+use local::EtcdServer;
 
 /// Longest time from the start of a server to ready. The start hook of the repair loops gives up after 60 s; beyond
 /// that the process is gone by itself.
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long a server is asked for its metrics before it is stopped: paused ones never answer.
-const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Grace of an ordered stop before SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
@@ -104,48 +107,128 @@ impl Layout {
 /// A place in the control plane: what runs there now, or nothing.
 struct Slot {
     spec: ServerSpec,
-    running: Option<Apiserver>,
+    running: Option<Running>,
+}
+
+/// A running and ready kube-apiserver.
+enum Running {
+    Local(Box<local::Apiserver>),
+    Kind(Box<kind::Server>),
+}
+
+impl Running {
+    fn client(&self) -> &kube::Client {
+        match self {
+            Running::Local(server) => &server.client,
+            Running::Kind(server) => &server.client,
+        }
+    }
+
+    async fn stop(self) -> Result<(), ClusterError> {
+        match self {
+            Running::Local(server) => server.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
+            Running::Kind(server) => server.pod.stop().await.map_err(ClusterError::from),
+        }
+    }
+
+    async fn kill(self) -> Result<(), ClusterError> {
+        match self {
+            Running::Local(server) => server.process.kill().await.map(|_| ()).map_err(ClusterError::from),
+            Running::Kind(server) => server.pod.kill().await.map_err(ClusterError::from),
+        }
+    }
+
+    async fn check_running(&mut self) -> Result<(), ClusterError> {
+        match self {
+            Running::Local(server) => server.process.check_running().map_err(ClusterError::from),
+            Running::Kind(server) => server.pod.check_running().await.map_err(ClusterError::from),
+        }
+    }
+
+    async fn resident_memory(&self) -> u64 {
+        match self {
+            Running::Local(server) => server.process.pid().and_then(local::resident_memory).unwrap_or_default(),
+            Running::Kind(server) => server.pod.resident_memory().await,
+        }
+    }
+}
+
+/// What the servers run on.
+enum Ground {
+    Local { pki: Pki, etcd: Box<EtcdServer> },
+    Kind(kind::Cluster),
+}
+
+/// A running kube-controller-manager.
+enum Manager {
+    Local(local::ControllerManager),
+    Kind(kind::node::StaticPod),
 }
 
 /// etcd and its apiservers. Stop it with [`ControlPlane::stop`]; dropping it kills everything.
 pub struct ControlPlane {
     layout: Layout,
     binaries: Binaries,
-    pki: Pki,
     journal: Journal,
-    etcd: EtcdServer,
+    ground: Ground,
+    first: Vec<ServerSpec>,
     slots: Vec<Slot>,
-    controller_manager: Option<ControllerManager>,
+    controller_manager: Option<Manager>,
 }
 
 impl ControlPlane {
-    /// Starts etcd in a directory that may hold the data of an earlier control plane. No apiserver runs yet.
+    /// Starts etcd. Processes: in a directory that may hold the data of an earlier control plane, and no apiserver runs
+    /// yet. Nodes of kind have etcd and an apiserver, all as the oldest that is planned to begin with.
     ///
     /// # Errors
-    /// A binary is missing, or etcd does not get ready.
-    pub async fn start_etcd(dir: &Path, binaries: &Binaries, journal: &Journal) -> Result<Self, ClusterError> {
+    /// A binary or image is missing, or etcd does not get ready.
+    pub async fn start_etcd(
+        provider: Provider,
+        dir: &Path,
+        binaries: &Binaries,
+        journal: &Journal,
+        purpose: Purpose<'_>,
+    ) -> Result<Self, ClusterError> {
         let layout = Layout { dir: dir.to_path_buf() };
         std::fs::create_dir_all(dir).map_err(|source| FileError::new("create", dir, source))?;
-        let pki = Pki::create(&layout.pki())?;
-        let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
+        let (ground, slots) = match provider {
+            Provider::Local => {
+                let pki = Pki::create(&layout.pki())?;
+                let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
+                (Ground::Local { pki, etcd: Box::new(etcd) }, Vec::new())
+            }
+            Provider::Kind => {
+                let (cluster, spec, servers) = kind::Cluster::create(purpose, binaries, &layout, journal).await?;
+                let slot = |server| Slot { spec: spec.clone(), running: Some(Running::Kind(Box::new(server))) };
+                (Ground::Kind(cluster), servers.into_iter().map(slot).collect())
+            }
+        };
         Ok(ControlPlane {
             layout,
             binaries: binaries.clone(),
-            pki,
             journal: journal.clone(),
-            etcd,
-            slots: Vec::new(),
+            ground,
+            first: purpose.first.servers.clone(),
+            slots,
             controller_manager: None,
         })
     }
 
-    /// Starts the servers of a combo, one after the other: a simultaneous first start is a race of its own.
+    /// Brings up the servers that are planned to begin with, one after the other: a simultaneous first start is a race
+    /// of its own. On nodes those that already run as planned stay as they are.
     ///
     /// # Errors
     /// A server does not get ready as planned.
-    pub async fn start_servers(&mut self, combo: &Combo) -> Result<(), ClusterError> {
-        for spec in &combo.servers {
-            self.add_server(spec.clone()).await?;
+    pub async fn start_servers(&mut self) -> Result<(), ClusterError> {
+        for (id, spec) in (0..).map(ServerId).zip(self.first.clone()) {
+            match self.slots.get(usize::from(id.0)) {
+                None => {
+                    self.slots.push(Slot { spec, running: None });
+                    self.start_server(id).await?;
+                }
+                Some(slot) if slot.spec == spec => {}
+                Some(_) => self.replace_server(id, spec).await?,
+            }
         }
         Ok(())
     }
@@ -153,8 +236,9 @@ impl ControlPlane {
     /// Starts one more server.
     ///
     /// # Errors
-    /// The server does not get ready as planned.
+    /// The server does not get ready as planned, or the provider cannot add one.
     pub async fn add_server(&mut self, spec: ServerSpec) -> Result<ServerId, ClusterError> {
+        self.require(Need::AddServer)?;
         let index = u8::try_from(self.slots.len()).map_err(|_| ClusterError::TooManyServers)?;
         self.slots.push(Slot { spec, running: None });
         self.start_server(ServerId(index)).await?;
@@ -174,32 +258,43 @@ impl ControlPlane {
     /// issue 141220).
     ///
     /// # Errors
-    /// The server does not get ready as planned; etcd goes on all the same.
+    /// The server does not get ready as planned; etcd goes on all the same. Or the provider cannot pause etcd.
     pub async fn start_server_while_etcd_is_paused(
         &mut self,
         id: ServerId,
         pause: Duration,
     ) -> Result<(), ClusterError> {
+        self.pause_etcd()?;
         let paused = async {
-            self.pause_etcd();
             tokio::time::sleep(pause).await;
-            self.resume_etcd();
+            self.resume_etcd()
         };
-        let ((), started) = tokio::join!(paused, self.launch(id));
+        let (resumed, started) = tokio::join!(paused, self.launch(id));
+        resumed?;
         self.seat(id, started)
     }
 
-    async fn launch(&self, id: ServerId) -> Result<Apiserver, ClusterError> {
+    async fn launch(&self, id: ServerId) -> Result<Running, ClusterError> {
         let spec = &self.slot(id)?.spec;
         spec.validate()?;
-        let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
-        let endpoint = self.etcd.endpoint();
-        let started = Apiserver::start(id, spec, &program, &self.layout, &self.pki, endpoint, &self.journal).await;
+        let started = match &self.ground {
+            Ground::Local { pki, etcd } => {
+                let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
+                let (layout, journal) = (&self.layout, &self.journal);
+                local::Apiserver::start(id, spec, &program, layout, pki, etcd.endpoint(), journal)
+                    .await
+                    .map(|server| Running::Local(Box::new(server)))
+            }
+            Ground::Kind(cluster) => cluster
+                .start_server(id, spec, &self.binaries, &self.layout, &self.journal)
+                .await
+                .map(|server| Running::Kind(Box::new(server))),
+        };
         // Whatever went wrong, its process is gone with the error.
         started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
     }
 
-    fn seat(&mut self, id: ServerId, started: Result<Apiserver, ClusterError>) -> Result<(), ClusterError> {
+    fn seat(&mut self, id: ServerId, started: Result<Running, ClusterError>) -> Result<(), ClusterError> {
         self.slot_mut(id)?.running = Some(started?);
         self.journal.topology(TopologyEvent::Ready { server: id });
         Ok(())
@@ -211,7 +306,7 @@ impl ControlPlane {
     /// It does not run.
     pub async fn stop_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
         record_metrics(id, self.client(id)?, &self.journal).await;
-        self.take(id)?.process.stop(STOP_GRACE).await?;
+        self.take(id)?.stop().await?;
         self.journal.topology(TopologyEvent::Stopped { server: id });
         Ok(())
     }
@@ -221,7 +316,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn kill_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.take(id)?.process.kill().await?;
+        self.take(id)?.kill().await?;
         self.journal.topology(TopologyEvent::Killed { server: id });
         Ok(())
     }
@@ -248,9 +343,9 @@ impl ControlPlane {
     /// Pauses a server (SIGSTOP).
     ///
     /// # Errors
-    /// It does not run.
+    /// It does not run, or the provider cannot pause one.
     pub fn pause_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.running(id)?.process.pause();
+        self.process(id)?.pause();
         self.journal.topology(TopologyEvent::Paused { server: id });
         Ok(())
     }
@@ -258,9 +353,9 @@ impl ControlPlane {
     /// Lets a paused server go on (SIGCONT).
     ///
     /// # Errors
-    /// It does not run.
+    /// It does not run, or the provider cannot pause one.
     pub fn resume_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.running(id)?.process.resume();
+        self.process(id)?.resume();
         self.journal.topology(TopologyEvent::Resumed { server: id });
         Ok(())
     }
@@ -273,14 +368,26 @@ impl ControlPlane {
     pub async fn start_controller_manager(
         &mut self,
         server: ServerId,
-        version: crate::version::KubeVersion,
+        version: KubeVersion,
     ) -> Result<(), ClusterError> {
         if self.controller_manager.is_some() {
             return Err(ClusterError::TwoControllerManagers);
         }
-        let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
-        let running = self.running(server)?;
-        let started = ControllerManager::start(&program, version, running, &self.layout, &self.pki).await?;
+        let started = match (&self.ground, self.running(server)?) {
+            (Ground::Local { pki, .. }, Running::Local(running)) => {
+                let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
+                let started = local::ControllerManager::start(&program, version, running, &self.layout, pki);
+                Manager::Local(started.await?)
+            }
+            (Ground::Kind(cluster), Running::Kind(_)) => {
+                let spec = self.spec(server)?;
+                let (binaries, layout) = (&self.binaries, &self.layout);
+                Manager::Kind(cluster.start_controller_manager(server, version, spec, binaries, layout).await?)
+            }
+            (Ground::Local { .. }, Running::Kind(_)) | (Ground::Kind(_), Running::Local(_)) => {
+                unreachable!("the servers of a control plane must be those of its provider")
+            }
+        };
         self.controller_manager = Some(started);
         Ok(())
     }
@@ -290,22 +397,33 @@ impl ControlPlane {
     /// # Errors
     /// It cannot be waited for.
     pub async fn stop_controller_manager(&mut self) -> Result<(), ClusterError> {
-        if let Some(running) = self.controller_manager.take() {
-            running.process.stop(STOP_GRACE).await?;
+        match self.controller_manager.take() {
+            None => {}
+            Some(Manager::Local(running)) => running.process.stop(STOP_GRACE).await.map(|_| ())?,
+            Some(Manager::Kind(pod)) => pod.stop().await?,
         }
         Ok(())
     }
 
     /// Pauses etcd (SIGSTOP).
-    pub fn pause_etcd(&self) {
+    ///
+    /// # Errors
+    /// The provider cannot.
+    pub fn pause_etcd(&self) -> Result<(), ClusterError> {
+        let etcd = self.etcd_process()?;
         self.journal.topology(TopologyEvent::FaultBegin { fault: "etcd paused".into() });
-        self.etcd.process.pause();
+        etcd.pause();
+        Ok(())
     }
 
     /// Lets a paused etcd go on (SIGCONT).
-    pub fn resume_etcd(&self) {
-        self.etcd.process.resume();
+    ///
+    /// # Errors
+    /// The provider cannot.
+    pub fn resume_etcd(&self) -> Result<(), ClusterError> {
+        self.etcd_process()?.resume();
         self.journal.topology(TopologyEvent::FaultEnd { fault: "etcd paused".into() });
+        Ok(())
     }
 
     /// The servers that run, in order.
@@ -327,7 +445,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub fn client(&self, id: ServerId) -> Result<kube::Client, ClusterError> {
-        Ok(self.running(id)?.client.clone())
+        Ok(self.running(id)?.client().clone())
     }
 
     /// Raw access to etcd.
@@ -335,7 +453,10 @@ impl ControlPlane {
     /// # Errors
     /// Never for a running control plane.
     pub fn etcd(&self) -> Result<Etcd, ClusterError> {
-        Ok(Etcd::new(self.etcd.endpoint())?)
+        match &self.ground {
+            Ground::Local { etcd, .. } => Ok(Etcd::new(etcd.endpoint())?),
+            Ground::Kind(cluster) => cluster.etcd(),
+        }
     }
 
     /// The files.
@@ -347,19 +468,35 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The exit of the first process that is gone, with the end of its log.
-    pub fn check_running(&mut self) -> Result<(), ClusterError> {
-        self.etcd.process.check_running()?;
+    pub async fn check_running(&mut self) -> Result<(), ClusterError> {
+        match &mut self.ground {
+            Ground::Local { etcd, .. } => etcd.process.check_running()?,
+            Ground::Kind(_) => {}
+        }
         for server in self.slots.iter_mut().filter_map(|slot| slot.running.as_mut()) {
-            server.process.check_running()?;
+            server.check_running().await?;
         }
         Ok(())
     }
 
-    /// Resident memory of all processes now, in bytes.
-    pub fn resident_memory(&self) -> u64 {
-        let servers = self.slots.iter().filter_map(|slot| slot.running.as_ref()).filter_map(|it| it.process.pid());
-        let all = servers.chain(self.etcd.process.pid());
-        all.filter_map(local::resident_memory).sum()
+    /// Resident memory of the servers now, in bytes; of processes with that of etcd.
+    pub async fn resident_memory(&self) -> u64 {
+        let mut sum = match &self.ground {
+            Ground::Local { etcd, .. } => etcd.process.pid().and_then(local::resident_memory).unwrap_or_default(),
+            Ground::Kind(_) => 0,
+        };
+        for server in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
+            sum += server.resident_memory().await;
+        }
+        sum
+    }
+
+    /// After a failure: what only the nodes have logged goes into the directory of the case. Processes log there anyway.
+    pub async fn export_logs(&self) {
+        match &self.ground {
+            Ground::Local { .. } => {}
+            Ground::Kind(cluster) => cluster.export_logs(&self.layout).await,
+        }
     }
 
     /// Stops everything but etcd, in order: the state stays as it is from here on.
@@ -369,26 +506,19 @@ impl ControlPlane {
     pub async fn stop_servers(&mut self) -> Result<(), ClusterError> {
         self.stop_controller_manager().await?;
         // Together: a graceful stop of an apiserver takes most of a second.
-        let running: Vec<(ServerId, Apiserver)> = self
+        let running: Vec<(ServerId, Running)> = self
             .slots
             .iter_mut()
             .enumerate()
             .filter_map(|(index, slot)| Some((ServerId(index as u8), slot.running.take()?)))
             .collect();
-        let mut stops = tokio::task::JoinSet::new();
-        for (id, server) in running {
-            let journal = self.journal.clone();
-            stops.spawn(async move {
-                record_metrics(id, server.client.clone(), &journal).await;
-                let result = server.process.stop(STOP_GRACE).await;
-                journal.topology(TopologyEvent::Stopped { server: id });
-                result
-            });
-        }
-        while let Some(stopped) = stops.join_next().await {
-            stopped.map_err(|error| ClusterError::Task { why: error.to_string() })??;
-        }
-        Ok(())
+        let stops = running.into_iter().map(async |(id, server)| {
+            record_metrics(id, server.client().clone(), &self.journal).await;
+            let stopped = server.stop().await;
+            self.journal.topology(TopologyEvent::Stopped { server: id });
+            stopped
+        });
+        join_all(stops).await.into_iter().collect()
     }
 
     /// Stops everything in order.
@@ -397,8 +527,38 @@ impl ControlPlane {
     /// A process cannot be waited for; everything is gone all the same.
     pub async fn stop(mut self) -> Result<(), ClusterError> {
         self.stop_servers().await?;
-        self.etcd.process.stop(STOP_GRACE).await?;
-        Ok(())
+        match self.ground {
+            Ground::Local { etcd, .. } => etcd.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
+            Ground::Kind(cluster) => cluster.delete().await,
+        }
+    }
+
+    /// Who runs the servers.
+    pub fn provider(&self) -> Provider {
+        match self.ground {
+            Ground::Local { .. } => Provider::Local,
+            Ground::Kind(_) => Provider::Kind,
+        }
+    }
+
+    fn require(&self, need: Need) -> Result<(), Lacking> {
+        let provider = self.provider();
+        if provider.has(need) { Ok(()) } else { Err(Lacking { provider, need }) }
+    }
+
+    /// The process of a server, to be paused.
+    fn process(&self, id: ServerId) -> Result<&Process, ClusterError> {
+        match self.running(id)? {
+            Running::Local(server) => Ok(&server.process),
+            Running::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseServer }.into()),
+        }
+    }
+
+    fn etcd_process(&self) -> Result<&Process, ClusterError> {
+        match &self.ground {
+            Ground::Local { etcd, .. } => Ok(&etcd.process),
+            Ground::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseEtcd }.into()),
+        }
     }
 
     fn slot(&self, id: ServerId) -> Result<&Slot, ClusterError> {
@@ -409,97 +569,13 @@ impl ControlPlane {
         self.slots.get_mut(usize::from(id.0)).ok_or(ClusterError::NoSuchServer { server: id })
     }
 
-    fn running(&self, id: ServerId) -> Result<&Apiserver, ClusterError> {
+    fn running(&self, id: ServerId) -> Result<&Running, ClusterError> {
         self.slot(id)?.running.as_ref().ok_or(ClusterError::NotRunning { server: id })
     }
 
-    fn take(&mut self, id: ServerId) -> Result<Apiserver, ClusterError> {
+    fn take(&mut self, id: ServerId) -> Result<Running, ClusterError> {
         self.slot_mut(id)?.running.take().ok_or(ClusterError::NotRunning { server: id })
     }
-}
-
-impl ClusterError {
-    /// Whether a server ended by itself because its first repair pass failed: the post-start hook of the repair loops
-    /// gives up after a minute (`start-service-ip-repair-controllers`). Its next start may succeed.
-    pub fn is_first_repair_pass_lost(&self) -> bool {
-        let lost = |log: &str| log.contains("unable to perform initial IP and Port allocation check");
-        self.log_of_exit().is_some_and(lost) && !self.is_unreadable_storage()
-    }
-
-    /// Whether a server ended by itself because etcd holds objects in a version it does not know. No start will succeed.
-    pub fn is_unreadable_storage(&self) -> bool {
-        let unknown = |log: &str| log.contains("is registered for version \"networking.k8s.io/");
-        self.log_of_exit().is_some_and(unknown)
-    }
-
-    /// The end of the log of a process that ended by itself.
-    fn log_of_exit(&self) -> Option<&str> {
-        match self {
-            ClusterError::Process(ProcessError::Exited { log, .. }) => Some(log),
-            ClusterError::Process(
-                ProcessError::CannotStart { .. } | ProcessError::NotReady { .. } | ProcessError::CannotWait { .. },
-            )
-            | ClusterError::NoBinary { .. }
-            | ClusterError::Spec(_)
-            | ClusterError::Pki(_)
-            | ClusterError::File(_)
-            | ClusterError::Client(_)
-            | ClusterError::Etcd(_)
-            | ClusterError::NoPort { .. }
-            | ClusterError::NotAsPlanned { .. }
-            | ClusterError::NoSuchServer { .. }
-            | ClusterError::NotRunning { .. }
-            | ClusterError::TooManyServers
-            | ClusterError::TwoControllerManagers
-            | ClusterError::Task { .. } => None,
-        }
-    }
-}
-
-/// Takes the last words of a server about its allocators into the recording. One that does not answer in time has none.
-async fn record_metrics(server: ServerId, client: kube::Client, journal: &Journal) {
-    let answer = tokio::time::timeout(METRICS_TIMEOUT, client::allocator_metrics(&client)).await;
-    for (name, value) in answer.ok().and_then(Result::ok).into_iter().flatten() {
-        journal.observe(Observation::Metric { server, name, value });
-    }
-}
-
-/// Compares what a server says of itself with the plan; `Err(Ok)` is "not answering yet", `Err(Err)` a mismatch.
-async fn compare_with_plan(client: &kube::Client, id: ServerId, spec: &ServerSpec) -> Result<(), Unlike> {
-    let unanswered = |what: &str, error: kube::Error| {
-        Unlike::NotYet(NotYet::new(format!("{what} ({})", client::root_cause(&error))))
-    };
-    let version = client::git_version(client).await.map_err(|error| unanswered("/version", error))?;
-    if version != spec.version.to_string() {
-        return Err(Unlike::Plan(ClusterError::NotAsPlanned {
-            server: id,
-            what: "version",
-            planned: spec.version.to_string(),
-            seen: version,
-        }));
-    }
-    let reported = client::feature_gates(client).await.map_err(|error| unanswered("/metrics", error))?;
-    let planned = spec.effective_gates().map_err(|error| Unlike::Plan(ClusterError::Spec(error.into())))?;
-    if reported != planned {
-        let text = |gates: &BTreeMap<crate::gates::Gate, bool>| {
-            gates.iter().map(|(gate, value)| format!("{gate}={value}")).collect::<Vec<_>>().join(",")
-        };
-        return Err(Unlike::Plan(ClusterError::NotAsPlanned {
-            server: id,
-            what: "feature gates",
-            planned: text(&planned),
-            seen: text(&reported),
-        }));
-    }
-    Ok(())
-}
-
-/// A server that is not, or not yet, what the plan says.
-enum Unlike {
-    /// It does not answer yet.
-    NotYet(NotYet),
-    /// It answers, and differs.
-    Plan(ClusterError),
 }
 
 /// Writes a command line where a person can copy it.
@@ -516,77 +592,6 @@ fn shell_quoted(arg: &str) -> String {
     } else {
         format!("'{}'", arg.replace('\'', r"'\''"))
     }
-}
-
-/// The environment failed, or a server is not what the plan says.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// A binary the plan did not bring.
-    #[error("no binary {name} in this run; `cargo xtask fetch` gets it")]
-    NoBinary {
-        /// Component and version.
-        name: String,
-    },
-    /// A process.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// A specification no release would start.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// Certificates.
-    #[error(transparent)]
-    Pki(#[from] PkiError),
-    /// A file.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A client.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// etcd.
-    #[error(transparent)]
-    Etcd(#[from] EtcdError),
-    /// No free port after several tries.
-    #[error("cannot find a free port on 127.0.0.1: {source}")]
-    NoPort {
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A server reports something else than planned.
-    #[error("{server} is not what the plan says: {what} planned {planned}, reported {seen}")]
-    NotAsPlanned {
-        /// Which.
-        server: ServerId,
-        /// What differs.
-        what: &'static str,
-        /// What was planned.
-        planned: String,
-        /// What it reports.
-        seen: String,
-    },
-    /// An operation on a server that is not there.
-    #[error("there is no {server} in this control plane")]
-    NoSuchServer {
-        /// Which.
-        server: ServerId,
-    },
-    /// An operation on a server that is down.
-    #[error("{server} does not run")]
-    NotRunning {
-        /// Which.
-        server: ServerId,
-    },
-    /// More servers than ids.
-    #[error("a control plane has at most 256 servers")]
-    TooManyServers,
-    /// A second controller manager.
-    #[error("a kube-controller-manager runs already; without leader election two would fight")]
-    TwoControllerManagers,
-    /// A task of the harness panicked.
-    #[error("a task of the harness failed: {why}")]
-    Task {
-        /// Its words.
-        why: String,
-    },
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! A small etcd v3 client: Range, Put, DeleteRange, Txn and Watch, over plain HTTP/2 on loopback.
+//! A small etcd v3 client: Range, Put, DeleteRange, Txn and Watch, over HTTP/2 on loopback, plain or with TLS.
 //!
 //! Written by hand because the common client crate needs protoc and Google's proto files at build time.
 
+use crate::client::root_cause;
 use std::time::Duration;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream::{self, StreamExt};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic_prost::ProstCodec;
 
 pub mod proto;
@@ -29,6 +30,17 @@ pub struct Etcd {
     channel: Channel,
 }
 
+/// What a client of etcd shows and trusts, in PEM.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The authority of the server's certificate.
+    pub authority: String,
+    /// The certificate of the client.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
 /// The state of a key range at one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
@@ -44,10 +56,29 @@ impl Etcd {
     /// # Errors
     /// Text that is no URL.
     pub fn new(endpoint: &str) -> Result<Self, EtcdError> {
+        Self::lazily(endpoint, Ok)
+    }
+
+    /// The same for `https://127.0.0.1:PORT`, with a client certificate.
+    ///
+    /// # Errors
+    /// Text that is no URL, or certificates that are none.
+    pub fn with_tls(endpoint: &str, files: &ClientCertificate) -> Result<Self, EtcdError> {
+        let config = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&files.authority))
+            .identity(Identity::from_pem(&files.certificate, &files.key));
+        Self::lazily(endpoint, |endpoint| endpoint.tls_config(config))
+    }
+
+    fn lazily(
+        endpoint: &str,
+        secured: impl FnOnce(Endpoint) -> Result<Endpoint, tonic::transport::Error>,
+    ) -> Result<Self, EtcdError> {
         let bad =
-            |why: tonic::transport::Error| EtcdError::Endpoint { endpoint: endpoint.into(), why: why.to_string() };
-        let channel = Endpoint::from_shared(endpoint.to_string()).map_err(bad)?.connect_timeout(CONNECT_TIMEOUT);
-        Ok(Etcd { endpoint: endpoint.to_string(), channel: channel.connect_lazy() })
+            |error: tonic::transport::Error| EtcdError::Endpoint { endpoint: endpoint.into(), why: root_cause(&error) };
+        let channel = Endpoint::from_shared(endpoint.to_string()).and_then(secured).map_err(bad)?;
+        let channel = channel.connect_timeout(CONNECT_TIMEOUT).connect_lazy();
+        Ok(Etcd { endpoint: endpoint.to_string(), channel })
     }
 
     /// The URL.
@@ -159,7 +190,7 @@ impl Etcd {
         grpc.ready().await.map_err(|error| EtcdError::Call {
             endpoint: self.endpoint.clone(),
             call: "connect",
-            why: error.to_string(),
+            why: root_cause(&error),
         })?;
         Ok(grpc)
     }

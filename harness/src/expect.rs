@@ -3,6 +3,7 @@
 use crate::check::Rule;
 use crate::combo::Combo;
 use crate::gates::AllocatorMode;
+use crate::provider::Need;
 use crate::server::{ServerSpec, SpecError};
 use crate::version::Minor;
 use serde::{Deserialize, Serialize};
@@ -184,6 +185,36 @@ impl Scenario {
     /// Whether most of its time it waits for a repair loop, and keeps no processor busy.
     pub fn mostly_waits(self) -> bool {
         self.typical_seconds() >= WAITS_FROM
+    }
+
+    /// The operation it cannot do without that not every provider has.
+    pub fn need(self) -> Option<Need> {
+        match self {
+            Scenario::EtcdPausedAtStart => Some(Need::PauseEtcd),
+            Scenario::ShortLivedWrongRange => Some(Need::AddServer),
+            Scenario::SameStaticIp
+            | Scenario::DynamicPressure
+            | Scenario::Propagation
+            | Scenario::ReleaseElsewhere
+            | Scenario::PlantedDuplicate
+            | Scenario::RollingUpgrade
+            | Scenario::RollingOfThree
+            | Scenario::HalfWay
+            | Scenario::BitmapAfterDowngrade
+            | Scenario::BitmapRebuilt
+            | Scenario::UntouchedServices
+            | Scenario::ReplacedRange
+            | Scenario::Switching
+            | Scenario::Chain
+            | Scenario::Crash
+            | Scenario::ManyNamespaces
+            | Scenario::LeakedBit
+            | Scenario::LeakedBitRestart
+            | Scenario::StoredVersions
+            | Scenario::SecondFamily
+            | Scenario::DifferingRanges
+            | Scenario::LostRange => None,
+        }
     }
 
     /// The scenario of a test function.

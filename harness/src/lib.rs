@@ -10,6 +10,7 @@ pub mod net;
 pub mod bitmap;
 pub mod server;
 pub mod combo;
+pub mod provider;
 pub mod expect;
 pub mod refusal;
 pub mod history;

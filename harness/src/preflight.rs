@@ -6,38 +6,6 @@ pub mod local;
 use crate::version::Minor;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
-
-/// What runs the servers, as far as it decides what a host must have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Provider {
-    /// Processes of this host.
-    Local,
-    /// Nodes of kind clusters.
-    Kind,
-}
-
-impl Provider {
-    /// Every provider.
-    pub const ALL: [Provider; 2] = [Provider::Local, Provider::Kind];
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Provider::Local => "local",
-            Provider::Kind => "kind",
-        })
-    }
-}
-
-impl FromStr for Provider {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Provider::ALL.into_iter().find(|provider| provider.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is no provider; there are local and kind"))
-    }
-}
 
 /// What one fact means for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,13 +115,5 @@ mod tests {
         assert!(matches!(line(&[]).state, State::Fine));
         assert!(matches!(line(&[35]).state, State::Doubtful { .. }));
         assert!(line(&[34, 35]).is_failure());
-    }
-
-    #[test]
-    fn a_provider_survives_printing_and_parsing() {
-        for provider in Provider::ALL {
-            assert_eq!(provider.to_string().parse(), Ok(provider));
-        }
-        assert!("kidn".parse::<Provider>().unwrap_err().contains("local and kind"));
     }
 }

@@ -6,6 +6,7 @@ use crate::cluster::Binaries;
 use crate::combo::Combo;
 use crate::expect::{Expectation, Hazard};
 use crate::files::{FileError, write_atomically};
+use crate::provider::Provider;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -47,6 +48,9 @@ impl fmt::Display for CaseId {
 pub struct RunPlan {
     /// The id of the run.
     pub run: String,
+    /// What runs the servers.
+    #[serde(default)]
+    pub provider: Provider,
     /// Executables.
     pub binaries: Binaries,
     /// Whether a failed case keeps its data.

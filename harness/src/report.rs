@@ -204,13 +204,22 @@ pub(crate) mod tests {
     use super::*;
     use crate::cluster::Binaries;
     use crate::combo::gate_matrix;
+    use crate::provider::Provider;
 
     pub(crate) fn plan() -> RunPlan {
         let combos: BTreeMap<String, Combo> =
             gate_matrix().into_iter().map(|combo| (combo.id().unwrap(), combo)).collect();
         let id = |combo: &str| CaseId { suite: "skew".into(), scenario: "one".into(), combo: combo.into() };
         let cases = vec![id("v1_33_bitmap__v1_33_bitmap"), id("v1_33_bitmap__v1_33_ip_address")];
-        RunPlan { run: "r1".into(), binaries: Binaries::default(), keep: false, combos, from_to: None, cases }
+        RunPlan {
+            run: "r1".into(),
+            provider: Provider::Local,
+            binaries: Binaries::default(),
+            keep: false,
+            combos,
+            from_to: None,
+            cases,
+        }
     }
 
     pub(crate) fn record(id: &CaseId, outcome: CaseOutcome, hazards: &[(Hazard, u64)]) -> CaseRecord {

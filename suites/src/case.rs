@@ -4,12 +4,13 @@ use crate::observe;
 use anyhow::{Context, anyhow};
 use harness::binaries;
 use harness::check::CaseContext;
-use harness::cluster::{Binaries, ControlPlane};
+use harness::cluster::{Binaries, ControlPlane, Purpose};
 use harness::combo::{self, Combo};
 use harness::expect::{Expectation, Scenario, expectation};
 use harness::history::ServerId;
 use harness::journal::Journal;
 use harness::judged;
+use harness::provider::{Lacking, Need, Provider};
 use harness::record::{CaseId, CaseOutcome, CaseRecord, Observed, RUN_DIR_VARIABLE, RunPlan, judge};
 use harness::recorder;
 use harness::traffic::Client;
@@ -93,15 +94,18 @@ async fn finish(
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let (outcome, observed, detail) = match execute(&setup, first, body).await {
-        Ok(observed) => {
-            let (outcome, detail) = judge(&setup.expectation, &observed);
-            (outcome, observed, detail)
-        }
-        Err(error) => (CaseOutcome::Error, Observed::default(), format!("{error:#}")),
+    let (outcome, observed, detail) = match setup.lacking {
+        Some(lacking) => (CaseOutcome::Skipped, Observed::default(), lacking.to_string()),
+        None => match execute(&setup, first, body).await {
+            Ok(observed) => {
+                let (outcome, detail) = judge(&setup.expectation, &observed);
+                (outcome, observed, detail)
+            }
+            Err(error) => (CaseOutcome::Error, Observed::default(), format!("{error:#}")),
+        },
     };
     let layout = harness::cluster::Layout { dir: setup.dir.clone() };
-    if outcome == CaseOutcome::Passed || !setup.keep {
+    if outcome == CaseOutcome::Passed || !setup.keep || !setup.provider.has(Need::ReuseData) {
         layout.remove_data()?;
     }
     let record = CaseRecord {
@@ -146,9 +150,14 @@ async fn drive(
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<(Observed, CaseContext, Vec<i64>)> {
     let begin = Instant::now();
-    let mut plane = ControlPlane::start_etcd(&setup.dir, &setup.binaries, &journal).await?;
+    let purpose = Purpose { first, combo: &setup.combo };
+    let mut plane = ControlPlane::start_etcd(setup.provider, &setup.dir, &setup.binaries, &journal, purpose).await?;
+    let created = begin.elapsed();
     let watcher = recorder::watch(plane.etcd()?, journal.clone()).await?;
-    plane.start_servers(first).await?;
+    if let Err(error) = plane.start_servers().await {
+        plane.export_logs().await;
+        return Err(error.into());
+    }
     let ready = begin.elapsed();
     let mut case = Case { plane, combo: setup.combo.clone(), journal, context, planted: Vec::new(), clients: 0 };
     for server in case.plane.server_ids() {
@@ -156,10 +165,15 @@ async fn drive(
     }
     let observed = body(&mut case).await;
     // A server that died explains a scenario that failed better than the scenario's own error.
-    case.plane.check_running().context("a process of the control plane ended by itself")?;
+    let running = case.plane.check_running().await.context("a process of the control plane ended by itself");
+    if running.is_err() || observed.is_err() {
+        case.plane.export_logs().await;
+    }
+    running?;
     let mut observed = observed?;
+    observed.measured.insert("created_seconds".into(), created.as_secs_f64());
     observed.measured.insert("ready_seconds".into(), ready.as_secs_f64());
-    observed.measured.insert("memory_mib".into(), (case.plane.resident_memory() >> 20) as f64);
+    observed.measured.insert("memory_mib".into(), (case.plane.resident_memory().await >> 20) as f64);
     if let Some(server) = case.plane.server_ids().first() {
         recorder::record_events(&case.plane.client(*server)?, &case.journal).await?;
     }
@@ -186,6 +200,9 @@ struct Setup {
     dir: PathBuf,
     combo: Combo,
     expectation: Expectation,
+    provider: Provider,
+    /// What the scenario needs and the provider does not have.
+    lacking: Option<Lacking>,
     binaries: Binaries,
     keep: bool,
 }
@@ -211,13 +228,14 @@ impl Setup {
             combo.servers = combo.servers.into_iter().map(|server| server.ranges(&ranges)).collect();
         }
         let expectation = expectation(scenario, &combo)?;
-        let (run, binaries, keep) = match plan {
-            Some((run, plan)) => (run, plan.binaries, plan.keep),
+        let (run, provider, binaries, keep) = match plan {
+            Some((run, plan)) => (run, plan.provider, plan.binaries, plan.keep),
             None => by_hand(&combo)?,
         };
+        let lacking = scenario.need().filter(|need| !provider.has(*need)).map(|need| Lacking { provider, need });
         let dir = id.dir(&run);
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(Setup { id, dir, combo, expectation, binaries, keep })
+        Ok(Setup { id, dir, combo, expectation, provider, lacking, binaries, keep })
     }
 }
 
@@ -228,12 +246,12 @@ fn read_plan(run: &Path) -> anyhow::Result<RunPlan> {
 }
 
 /// `cargo test -p suites --test e2e`, without xtask: a run directory of its own, binaries found or built now.
-fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Binaries, bool)> {
+fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Provider, Binaries, bool)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate must lie in the workspace")?;
     let target = root.join("target/skewlab");
     let run = target.join(format!("by-hand-{}", std::process::id()));
     println!("run directory: {}", run.display());
     let wanted = binaries::needed_by([combo], true);
     let obtained = binaries::obtain(&wanted, &binaries::Sources::from_env(None)?, &binaries::Silent)?;
-    Ok((run, Binaries::from(&obtained), true))
+    Ok((run, Provider::Local, Binaries::from(&obtained), true))
 }

@@ -5,10 +5,11 @@ use crate::exit::Ended;
 use crate::progress::Terminal;
 use comfy_table::{Table, presets};
 use harness::binaries::{self, Sources};
-use harness::cluster::{Binaries, ControlPlane};
+use harness::cluster::{Binaries, ControlPlane, Purpose};
 use harness::combo::{Combo, v1_33};
 use harness::gates::AllocatorMode;
 use harness::journal::Journal;
+use harness::provider::Provider;
 use std::time::Instant;
 use xshell::{Shell, cmd};
 
@@ -93,10 +94,17 @@ async fn measure(combo: &Combo, binaries: &Binaries) -> anyhow::Result<[f64; 3]>
     let dir = tempfile::tempdir()?;
     let (sender, _receiver) = std::sync::mpsc::channel();
     let begin = Instant::now();
-    let mut plane = ControlPlane::start_etcd(dir.path(), binaries, &Journal::new(sender)).await?;
-    plane.start_servers(combo).await?;
+    let mut plane = ControlPlane::start_etcd(
+        Provider::Local,
+        dir.path(),
+        binaries,
+        &Journal::new(sender),
+        Purpose { first: combo, combo },
+    )
+    .await?;
+    plane.start_servers().await?;
     let ready = begin.elapsed().as_secs_f64();
-    let memory = (plane.resident_memory() >> 20) as f64;
+    let memory = (plane.resident_memory().await >> 20) as f64;
     let begin = Instant::now();
     plane.stop().await?;
     Ok([ready, memory, begin.elapsed().as_secs_f64()])

@@ -3,7 +3,7 @@
 use crate::fetch::Version;
 use clap::{Parser, Subcommand, ValueEnum};
 use harness::gates::GateSet;
-use harness::preflight;
+use harness::provider::Provider;
 use harness::version::Minor;
 use std::path::PathBuf;
 
@@ -35,6 +35,10 @@ pub enum Command {
     Matrix(MatrixArgs),
     /// Build the kind node image of a Kubernetes version and the load balancer image, without an image registry
     NodeImage(crate::node_image::Args),
+    /// Print a cluster configuration of kind-configs as kind is given it
+    KindConfig(crate::kind::ConfigArgs),
+    /// Remove the clusters of runs that were killed, and no others
+    Gc,
 }
 
 #[derive(clap::Args)]
@@ -72,10 +76,11 @@ pub struct E2eArgs {
     /// Take a path of more than one minor, which Kubernetes does not support
     #[arg(long, requires = "from")]
     pub allow_unsupported_skew: bool,
-    /// How the servers run
-    #[arg(long, value_enum, default_value_t = Provider::Local)]
+    /// What runs the servers: local (processes) or kind (nodes)
+    #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
-    /// Busy cases at the same time, beside as many that mostly wait [default: three per two processors, at most 6]
+    /// Busy cases at the same time, beside as many that mostly wait [default: local two per processor, at most 8; kind 1
+    /// per two processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
     /// Print the plan and stop
@@ -95,17 +100,13 @@ pub struct E2eArgs {
     pub fail_on_hazard: bool,
 }
 
-/// How servers run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Provider {
-    /// Processes of this host.
-    Local,
-}
-
 #[derive(clap::Args)]
 pub struct UpArgs {
     /// The id of a combo, or a pattern that matches exactly one
     pub combo: String,
+    /// What runs the servers: local (processes) or kind (nodes)
+    #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
+    pub provider: Provider,
     /// Start on the data of a kept case
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -161,8 +162,8 @@ pub struct DoctorArgs {
     #[arg(value_name = "MINOR")]
     pub minors: Vec<Minor>,
     /// What will run the servers: local or kind
-    #[arg(long, value_name = "PROVIDER", default_value_t = preflight::Provider::Local)]
-    pub provider: preflight::Provider,
+    #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
+    pub provider: Provider,
     /// Ask no host; what is not here counts as missing
     #[arg(long)]
     pub offline: bool,
@@ -181,7 +182,7 @@ pub struct MatrixArgs {
     pub event: Event,
     /// Only legs with this provider: local or kind
     #[arg(long, value_name = "PROVIDER")]
-    pub provider: Option<preflight::Provider>,
+    pub provider: Option<Provider>,
     /// Instead of the legs of the event, one per provider of this suite; may be repeated
     #[arg(long = "suite", value_name = "SUITE")]
     pub suites: Vec<String>,

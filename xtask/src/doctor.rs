@@ -6,7 +6,8 @@ use crate::exit::{Ended, PlanError};
 use harness::binaries::{self, Sources};
 use harness::combo::{self, Combo};
 use harness::host;
-use harness::preflight::{self, Line, Provider};
+use harness::preflight::{self, Line};
+use harness::provider::Provider;
 use harness::version::Minor;
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
     let wanted = binaries::needed_by(&combos, true);
     let sources = Sources { offline: args.offline, ..Sources::from_env(args.bin_dir)? };
     // As many again may wait for a repair loop.
-    let jobs = 2 * e2e::default_jobs();
+    let jobs = 2 * e2e::default_jobs(args.provider);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ports = preflight::local::ports_needed(jobs);
     let facts = runtime.block_on(host::local(&wanted, &sources, &e2e::target_dir(), ports))?;

@@ -1,8 +1,9 @@
 //! `cargo xtask e2e`: select, plan, run, report.
 
-use crate::cli::{E2eArgs, Provider};
+use crate::cli::E2eArgs;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
+use crate::kind;
 use crate::progress::Terminal;
 use crate::schedule::{self, OUTPUT_FILE};
 use crate::select::{self, Listed, Wishes};
@@ -16,6 +17,7 @@ use harness::files::write_atomically;
 use harness::gates::{Gate, GateSet};
 use harness::host;
 use harness::preflight;
+use harness::provider::{Lacking, Need, Provider};
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
 use harness::report::{self, CaseSummary, Summary, junit, markdown};
 use harness::server::ServerSpec;
@@ -25,20 +27,18 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use xshell::{Shell, cmd};
 
-/// Busy cases at the same time by default, per two processors: a starting server keeps one busy, and with more every
-/// call takes longer (measured: six on two processors take twice the time of three).
-const JOBS_PER_TWO_PROCESSORS: usize = 3;
-/// Most busy cases at the same time by default: each has two or three servers of some 280 MB.
-const MOST_JOBS: usize = 6;
+/// Busy cases at the same time by default: a starting server keeps a processor busy, then it waits for clients.
+const JOBS_PER_PROCESSOR: usize = 2;
+/// While nodes start they keep this many processors busy; more clusters at a time only make each other late.
+const PROCESSORS_PER_CLUSTER: usize = 2;
+/// Most busy cases at the same time by default: each has two or three servers of some 300 MB.
+const MOST_JOBS: usize = 8;
 
 /// Runs the command.
 ///
 /// # Errors
 /// A plan that cannot work, or an environment that fails before any case ran.
 pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
-    match args.provider {
-        Provider::Local => {}
-    }
     let from_to = from_to(&args)?;
     let binary = build_test_binary()?;
     let listed = select::parse_list(&list_tests(&binary)?, from_to.as_ref())?;
@@ -54,20 +54,28 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     }
     let controller_managers = cases.iter().any(|case| case.scenario.needs_controller_manager());
     let wanted = binaries::needed_by(combos.values(), controller_managers);
-    let jobs = args.jobs.map_or_else(default_jobs, usize::from);
+    let wanted = kind::wanted_of(wanted, args.provider);
+    let jobs = args.jobs.map_or_else(|| default_jobs(args.provider), usize::from);
     if args.plan {
-        print_plan(&cases, &combos, &wanted, jobs)?;
+        print_plan(&cases, &combos, &wanted, jobs, args.provider)?;
         return Ok(Ended::AsExpected);
     }
     check_host(args.out.as_deref().unwrap_or(&target_dir()), schedule::most_at_a_time(&cases, jobs))?;
     let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir.clone())?, &Terminal::new())?;
+    let mut binaries = Binaries::from(&obtained);
+    kind::add_to(&mut binaries, args.provider)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let running: Vec<&Combo> =
+        cases.iter().filter(|case| can_run(case, args.provider)).map(|case| &combos[&case.id.combo]).collect();
+    runtime.block_on(kind::check_images(args.provider, &running))?;
     let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
     let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let out = out.canonicalize()?;
     let plan = RunPlan {
         run,
-        binaries: Binaries::from(&obtained),
+        provider: args.provider,
+        binaries,
         keep: args.keep,
         combos,
         from_to: from_to.and_then(|combo| combo.id().ok()),
@@ -85,8 +93,9 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     );
 
     let begin = Instant::now();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let missing = runtime.block_on(schedule::run(&binary, &cases, &out, jobs))?;
+    // Test processes that were killed leave their clusters.
+    runtime.block_on(kind::sweep(args.provider))?;
     let reasons: BTreeMap<String, &String> = cases
         .iter()
         .filter_map(|case| Some((format!("{}::{}", case.id.suite, case.id), missing.get(&case.test)?)))
@@ -128,6 +137,11 @@ fn from_to(args: &E2eArgs) -> anyhow::Result<Option<Combo>> {
     let combo = Combo::new([old, new]);
     combo.modes().map_err(|error| PlanError(error.to_string()))?;
     Ok(Some(combo))
+}
+
+/// Whether the provider has what a case needs.
+fn can_run(case: &Listed, provider: Provider) -> bool {
+    case.scenario.need().is_none_or(|need| provider.has(need))
 }
 
 /// Refuses a host on which so many cases at a time would only end without a verdict.
@@ -175,9 +189,12 @@ pub fn list_tests(binary: &Path) -> anyhow::Result<String> {
 }
 
 /// Cases at the same time when nobody says how many.
-pub fn default_jobs() -> usize {
-    std::thread::available_parallelism()
-        .map_or(2, |processors| (processors.get() * JOBS_PER_TWO_PROCESSORS).div_ceil(2).min(MOST_JOBS))
+pub fn default_jobs(provider: Provider) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    match provider {
+        Provider::Local => (processors * JOBS_PER_PROCESSOR).min(MOST_JOBS),
+        Provider::Kind => (processors / PROCESSORS_PER_CLUSTER).clamp(1, MOST_JOBS),
+    }
 }
 
 /// The root of the workspace.
@@ -196,12 +213,16 @@ fn print_plan(
     combos: &BTreeMap<String, Combo>,
     wanted: &[Wanted],
     jobs: usize,
+    provider: Provider,
 ) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["suite", "scenario", "combo", "expected"]);
     for case in cases {
-        let expected = expectation(case.scenario, &combos[&case.id.combo])?;
-        table.add_row([&case.id.suite, &case.id.scenario, &case.id.combo, &expected.to_string()]);
+        let expected = match case.scenario.need().filter(|need| !provider.has(*need)) {
+            Some(need) => format!("skipped: {}", Lacking { provider, need }),
+            None => expectation(case.scenario, &combos[&case.id.combo])?.to_string(),
+        };
+        table.add_row([&case.id.suite, &case.id.scenario, &case.id.combo, &expected]);
     }
     println!("{table}");
     let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
@@ -237,6 +258,7 @@ fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
     for case in summary.cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Failed | CaseOutcome::Error)) {
         println!("\n{:?} {}::{}\n{}", case.outcome, case.suite, case.name, case.detail);
         if plan.keep
+            && plan.provider.has(Need::ReuseData)
             && let Some(id) = plan.cases.iter().find(|id| id.to_string() == case.name && id.suite == case.suite)
         {
             println!("again on the same data: cargo xtask up {} --data {}", case.combo, id.dir(out).display());

@@ -13,6 +13,7 @@ mod bench;
 mod doctor;
 mod matrix;
 mod node_image;
+mod kind;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -28,6 +29,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Matrix(args) => matrix::run(args),
         Command::NodeImage(args) => node_image::run(args),
+        Command::KindConfig(args) => kind::print_config(&args),
+        Command::Gc => kind::collect_garbage(),
     };
     exit::code(result)
 }

@@ -7,7 +7,7 @@ use crate::select::{self, Listed, Wishes};
 use comfy_table::{Table, presets};
 use harness::binaries;
 use harness::gates::GateSet;
-use harness::preflight::Provider;
+use harness::provider::Provider;
 use harness::record::CaseId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,12 +3,14 @@
 use crate::cli::UpArgs;
 use crate::e2e::target_dir;
 use crate::exit::{Ended, PlanError};
+use crate::kind;
 use crate::progress::Terminal;
 use glob::Pattern;
 use harness::binaries::{self, KubeComponent, Sources, Wanted};
-use harness::cluster::{Binaries, ControlPlane};
+use harness::cluster::{Binaries, ControlPlane, Purpose};
 use harness::combo::{self, Combo};
 use harness::journal::Journal;
+use harness::provider::{Lacking, Need, Provider};
 use harness::version::KubeVersion;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,13 +20,20 @@ use tokio::signal::unix::{SignalKind, signal};
 /// A pattern that does not match exactly one combo, or servers that do not start.
 pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     let combo = find(&args.combo)?;
+    if args.data.is_some() && !args.provider.has(Need::ReuseData) {
+        return Err(PlanError(Lacking { provider: args.provider, need: Need::ReuseData }.to_string()).into());
+    }
     let controller_manager = controller_manager_version(&combo);
     let mut wanted = binaries::needed_by([&combo], false);
     wanted.extend(controller_manager.map(|version| Wanted::Kube(KubeComponent::ControllerManager, version)));
+    let wanted = kind::wanted_of(wanted, args.provider);
     let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir)?, &Terminal::new())?;
+    let mut binaries = Binaries::from(&obtained);
+    kind::add_to(&mut binaries, args.provider)?;
     let dir = args.data.unwrap_or_else(|| target_dir().join(format!("up-{}", std::process::id())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(stay(&combo, controller_manager, &Binaries::from(&obtained), &dir))?;
+    runtime.block_on(kind::check_images(args.provider, &[&combo]))?;
+    runtime.block_on(stay(args.provider, &combo, controller_manager, &binaries, &dir))?;
     Ok(Ended::AsExpected)
 }
 
@@ -49,6 +58,7 @@ fn controller_manager_version(combo: &Combo) -> Option<KubeVersion> {
 }
 
 async fn stay(
+    provider: Provider,
     combo: &Combo,
     controller_manager: Option<KubeVersion>,
     binaries: &Binaries,
@@ -58,9 +68,10 @@ async fn stay(
     let mut terminations = signal(SignalKind::terminate())?;
     let (sender, _receiver) = std::sync::mpsc::channel();
     let journal = Journal::new(sender);
-    let mut plane = ControlPlane::start_etcd(dir, binaries, &journal).await?;
+    let mut plane =
+        ControlPlane::start_etcd(provider, dir, binaries, &journal, Purpose { first: combo, combo }).await?;
     let begin = async {
-        plane.start_servers(combo).await?;
+        plane.start_servers().await?;
         let oldest = plane.server_ids().into_iter().min_by_key(|id| plane.spec(*id).map(|spec| spec.version).ok());
         if let (Some(server), Some(version)) = (oldest, controller_manager) {
             plane.start_controller_manager(server, version).await?;
@@ -87,7 +98,7 @@ async fn stay(
         tokio::select! {
             _ = interrupts.recv() => break,
             _ = terminations.recv() => break,
-            () = tokio::time::sleep(std::time::Duration::from_secs(1)) => plane.check_running()?,
+            () = tokio::time::sleep(std::time::Duration::from_secs(1)) => plane.check_running().await?,
         }
     }
     plane.stop().await?;

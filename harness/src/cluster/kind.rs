@@ -1,6 +1,15 @@
 //! Control planes of real nodes: a kind cluster with one control-plane node per server.
 
 pub mod archive;
+pub mod config;
 pub mod engine;
+pub mod manifest;
+pub mod node;
 pub mod node_image;
+pub mod owner;
 pub mod releases;
+pub mod cluster;
+mod error;
+
+pub use cluster::{Cluster, Server};
+pub use error::KindError;

@@ -1,11 +1,12 @@
 //! etcd, kube-apiserver and kube-controller-manager as processes of this host.
 
-use super::{ClusterError, Layout, READY_TIMEOUT, Unlike, compare_with_plan, write_command_line};
-use crate::client::{self, Readiness};
+use super::live::{AbortOnDrop, Readyz, Unlike, compare_with_plan};
+use super::{ClusterError, Layout, READY_TIMEOUT, write_command_line};
+use crate::client;
 use crate::etcd::Etcd;
 use crate::files::write_private;
 use crate::gates::Gate;
-use crate::history::{Observation, ServerId, TopologyEvent};
+use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
 use crate::pki::{KeyFiles, Pki};
 use crate::process::{Blueprint, Process};
@@ -19,8 +20,6 @@ use std::time::Duration;
 
 /// How often a start is tried again with other ports when one was taken between looking and binding.
 const PORT_TRIES: usize = 5;
-/// How often a running server is asked whether it is still ready: what a kubelet's readiness probe does.
-const READYZ_PERIOD: Duration = Duration::from_secs(1);
 /// etcd answers within a tenth of a second on an idle machine.
 const ETCD_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -137,7 +136,7 @@ impl Apiserver {
             journal.topology(TopologyEvent::Started { server: id, spec: spec.clone(), command });
             let mut process = blueprint.start()?;
             let mut unlike = None;
-            let mut readyz = Readyz { server: id, journal: journal.clone(), last: None };
+            let mut readyz = Readyz::new(id, journal);
             process
                 .ready(READY_TIMEOUT, async || {
                     readyz.ask(&client).await.required()?;
@@ -156,51 +155,6 @@ impl Apiserver {
             Ok(Apiserver { process, client, spec: spec.clone(), url, _readyz: readyz })
         })
         .await
-    }
-}
-
-/// Records every change of what a server says to `/readyz`. Silence is no change: a stopped or paused server is in the
-/// recording by itself.
-struct Readyz {
-    server: ServerId,
-    journal: Journal,
-    last: Option<Readiness>,
-}
-
-impl Readyz {
-    async fn ask(&mut self, client: &kube::Client) -> Readiness {
-        let seen = client::readyz(client).await;
-        let failing = match &seen {
-            Readiness::Ready => Some(Vec::new()),
-            Readiness::Failing(checks) => Some(checks.clone()),
-            Readiness::Silent(_) => None,
-        };
-        if let Some(failing) = failing.filter(|_| self.last.as_ref() != Some(&seen)) {
-            self.journal.observe(Observation::Readyz { server: self.server, failing });
-            self.last = Some(seen.clone());
-        }
-        seen
-    }
-
-    /// Goes on asking until the server is dropped.
-    fn watch(mut self, client: kube::Client) -> AbortOnDrop {
-        AbortOnDrop(tokio::spawn(async move {
-            let mut pace = tokio::time::interval(READYZ_PERIOD);
-            pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            loop {
-                pace.tick().await;
-                self.ask(&client).await;
-            }
-        }))
-    }
-}
-
-/// A task that ends with its owner.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

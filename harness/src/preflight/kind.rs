@@ -3,15 +3,11 @@
 
 use super::local::{Disk, disk};
 use super::{Line, list};
+use crate::binaries::ToolVersion;
+use crate::cluster::kind::releases::{self, LoadBalancer, Release};
 use crate::version::Minor;
 use std::collections::BTreeSet;
 
-/// The oldest and newest minors of kind that are tried.
-const KIND: std::ops::RangeInclusive<u16> = 27..=33;
-/// Kubernetes 1.37 no longer reads the kubeadm configuration that older releases of kind write (kind PR 4173).
-const KIND_FOR_1_37: u16 = 32;
-/// From this minor on the kubelet refuses cgroup v1 unless `failCgroupV1` is false (k/k PR 134298).
-const KUBELET_REFUSES_V1: Minor = Minor(35);
 /// inotify instances and watches that kind's documentation asks for.
 const INOTIFY_ADVISED: Inotify = Inotify { instances: 512, watches: 524_288 };
 /// The defaults of Linux on a small machine; three nodes were seen to run with so few instances.
@@ -80,7 +76,7 @@ pub struct Inotify {
 
 /// A line per fact.
 pub fn judge(facts: &Facts) -> Vec<Line> {
-    let mut lines = vec![engine(&facts.engine), cgroups(facts.cgroups, &facts.nodes)];
+    let mut lines = vec![engine(&facts.engine), cgroups(facts.cgroups)];
     if let (Some(has), Ok(engine)) = (facts.sys_resource, &facts.engine) {
         lines.push(sys_resource(has, engine.runtime.as_deref()));
     }
@@ -89,7 +85,10 @@ pub fn judge(facts: &Facts) -> Vec<Line> {
     let engine_disk = facts.engine.as_ref().ok().and_then(|engine| engine.disk.as_ref());
     let advice = "free some, for example with `docker image prune`";
     lines.extend(engine_disk.map(|it| disk("engine disk", it, DISK_OF_CLUSTERS, "clusters", advice)));
-    lines.extend(facts.engine.as_ref().ok().map(|engine| images(&engine.images, facts)));
+    if let Ok(engine) = &facts.engine {
+        lines.push(images(&engine.images, facts));
+        lines.extend(release_to_use(facts).map(|release| load_balancer(&engine.images, facts, release)));
+    }
     lines
 }
 
@@ -104,20 +103,15 @@ fn engine(engine: &Result<Engine, String>) -> Line {
     }
 }
 
-fn cgroups(cgroups: Cgroups, nodes: &BTreeSet<Minor>) -> Line {
-    let version = match cgroups {
-        Cgroups::V2 => return Line::fine("cgroups", "version 2"),
-        Cgroups::Elsewhere => return Line::fine("cgroups", "those of the engine's own machine"),
-        Cgroups::Hybrid => "version 1 (hybrid)",
-        Cgroups::V1 => "version 1",
+/// Kubelets from 1.35 on refuse version 1 by default (k/k PR 134298); those of skewlab are told not to.
+fn cgroups(cgroups: Cgroups) -> Line {
+    let seen = match cgroups {
+        Cgroups::V2 => "version 2",
+        Cgroups::Elsewhere => "those of the engine's own machine",
+        Cgroups::Hybrid => "version 1 (hybrid); the clusters set failCgroupV1: false",
+        Cgroups::V1 => "version 1; the clusters set failCgroupV1: false",
     };
-    let refused: BTreeSet<Minor> = nodes.iter().copied().filter(|minor| *minor >= KUBELET_REFUSES_V1).collect();
-    let seen = match refused.is_empty() {
-        true => version.to_string(),
-        false => format!("{version}, which kubelet {} refuses", list(&refused)),
-    };
-    let advice = "boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in the KubeletConfiguration";
-    Line::partly("cgroups", seen, &refused, nodes, advice.into())
+    Line::fine("cgroups", seen)
 }
 
 /// runc cannot hand on what it does not have, and a kind node is a privileged container, which asks for everything.
@@ -158,31 +152,56 @@ fn kind(facts: &Facts) -> Line {
     let line = match &facts.kind {
         Ok(line) => line,
         Err(why) if facts.kind_can_be_installed => return Line::fine("kind", format!("{why}; go installs it")),
-        Err(why) => return Line::fails("kind", why, "put kind 0.27 to 0.33 on PATH, or install Go"),
+        Err(why) => return Line::fails("kind", why, "put a supported kind on PATH, or install Go"),
     };
-    let Some(minor) = kind_minor(line) else {
+    let Some(version) = kind_version(line) else {
         return Line::doubtful("kind", format!("`{line}` has no version"), "put a release of kind on PATH");
     };
-    if minor < *KIND.start() {
-        return Line::fails("kind", line, format!("put kind 0.{} or newer on PATH", KIND.start()));
-    }
-    if minor > *KIND.end() {
-        let advice = format!("should it fail, put kind 0.{} on PATH", KIND.end());
-        return Line::doubtful("kind", format!("{line}, newer than any that was tried"), advice);
-    }
+    let release = match releases::release(version) {
+        Ok(release) => release,
+        Err(error) => return Line::fails("kind", line, format!("{error}; put another one on PATH")),
+    };
     let refused: BTreeSet<Minor> =
-        facts.nodes.iter().copied().filter(|node| *node >= Minor(37) && minor < KIND_FOR_1_37).collect();
+        facts.nodes.iter().copied().filter(|node| release.kubeadm_api(*node).is_err()).collect();
     let seen = match refused.is_empty() {
         true => line.clone(),
         false => format!("{line}, which makes no nodes of {}", list(&refused)),
     };
-    Line::partly("kind", seen, &refused, &facts.nodes, format!("put kind 0.{KIND_FOR_1_37} or newer on PATH"))
+    Line::partly("kind", seen, &refused, &facts.nodes, "put a newer kind on PATH".into())
 }
 
-/// The `30` of `kind v0.30.0 go1.24.6 linux/amd64`.
-fn kind_minor(line: &str) -> Option<u16> {
-    let version = line.strip_prefix("kind v0.").or_else(|| line.strip_prefix("kind version 0."))?;
-    version.split('.').next()?.parse().ok()
+/// The release that runs will use: the one that is there, else the one that is installed.
+fn release_to_use(facts: &Facts) -> Option<Release> {
+    let version = facts.kind.as_ref().map_or(Some(ToolVersion::KIND), |line| kind_version(line))?;
+    releases::release(version).ok()
+}
+
+/// kind lets the engine pull the image of the load balancer when it makes the first cluster of several control planes.
+fn load_balancer(images: &[String], facts: &Facts, release: Release) -> Line {
+    let (fact, image) = ("load balancer image", release.balancer.image());
+    if images.iter().any(|there| there == image || there.ends_with(&format!("/{image}"))) {
+        return Line::fine(fact, image);
+    }
+    let seen = format!("no {image}");
+    match (facts.images_can_be_obtained, release.balancer) {
+        (true, LoadBalancer::Haproxy(_)) => {
+            Line::doubtful(fact, seen, "it is pulled; where no registry answers, `cargo xtask node-image` builds it")
+        }
+        (true, LoadBalancer::Envoy(_)) => Line::doubtful(
+            fact,
+            seen,
+            "it is pulled; where no registry answers, use kind v0.30, whose one can be built",
+        ),
+        (false, LoadBalancer::Haproxy(_) | LoadBalancer::Envoy(_)) => {
+            Line::fails(fact, seen, "load it with `docker load`; without it clusters have one control plane only")
+        }
+    }
+}
+
+/// The version in `kind v0.30.0 go1.24.6 linux/amd64`.
+fn kind_version(line: &str) -> Option<ToolVersion> {
+    let rest = line.strip_prefix("kind v").or_else(|| line.strip_prefix("kind version "))?;
+    rest.split([' ', '-', '+']).next()?.parse().ok()
 }
 
 /// Node images by their tags: `kindest/node:v1.33.1`, and those that are built for hosts without a registry.
@@ -215,7 +234,11 @@ mod tests {
     }
 
     fn healthy() -> Facts {
-        let images = vec!["kindest/node:v1.33.1".to_string(), "registry.example/kindest/node:v1.34.0".to_string()];
+        let images = vec![
+            "kindest/node:v1.33.1".to_string(),
+            "registry.example/kindest/node:v1.34.0".to_string(),
+            "kindest/haproxy:v20230606-42a2262b".to_string(),
+        ];
         let engine = Engine {
             command: "docker".into(),
             version: "29.0".into(),
@@ -246,7 +269,19 @@ mod tests {
     fn a_healthy_host_has_a_line_per_fact_and_none_fails() {
         let lines = judge(&healthy());
         let facts: Vec<&str> = lines.iter().map(|line| line.fact).collect();
-        assert_eq!(facts, ["engine", "cgroups", "CAP_SYS_RESOURCE", "inotify", "kind", "engine disk", "node images"]);
+        assert_eq!(
+            facts,
+            [
+                "engine",
+                "cgroups",
+                "CAP_SYS_RESOURCE",
+                "inotify",
+                "kind",
+                "engine disk",
+                "node images",
+                "load balancer image"
+            ]
+        );
         assert!(lines.iter().all(|line| line.state == crate::preflight::State::Fine), "{lines:?}");
     }
 
@@ -267,18 +302,20 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_v1_is_refused_by_kubelets_from_1_35_on() {
+    fn cgroup_v1_is_enough_because_kubelets_are_told_so() {
         for cgroups in [Cgroups::V1, Cgroups::Hybrid] {
-            is(&Facts { cgroups, ..healthy() }, "cgroups", "ok", "version 1");
-            is(
-                &Facts { cgroups, nodes: minors(34..=36), ..healthy() },
-                "cgroups",
-                "maybe",
-                "kubelet 1.35, 1.36 refuses",
-            );
-            is(&Facts { cgroups, nodes: minors([35]), ..healthy() }, "cgroups", "FAIL", "failCgroupV1");
+            is(&Facts { cgroups, nodes: minors(34..=36), ..healthy() }, "cgroups", "ok", "failCgroupV1: false");
         }
         is(&Facts { cgroups: Cgroups::Elsewhere, nodes: minors([37]), ..healthy() }, "cgroups", "ok", "machine");
+    }
+
+    #[test]
+    fn several_control_planes_need_the_load_balancer_of_their_kind() {
+        let with =
+            |kind: &str, images_can_be_obtained| Facts { kind: Ok(kind.into()), images_can_be_obtained, ..healthy() };
+        is(&with("kind v0.30.0 go1.24", false), "load balancer image", "ok", "kindest/haproxy");
+        is(&with("kind v0.32.0 go1.25", true), "load balancer image", "maybe", "use kind v0.30");
+        is(&with("kind v0.32.0 go1.25", false), "load balancer image", "FAIL", "docker load");
     }
 
     #[test]
@@ -303,11 +340,11 @@ mod tests {
     #[test]
     fn kind_must_be_a_tried_release_that_knows_the_nodes() {
         let version = |text: &str, nodes| Facts { kind: Ok(text.into()), nodes: minors(nodes), ..healthy() };
-        is(&version("kind v0.26.0 go1.23 linux/amd64", 33..=34), "kind", "FAIL", "0.27 or newer");
+        is(&version("kind v0.26.0 go1.23 linux/amd64", 33..=34), "kind", "FAIL", "v0.27 to v0.33");
         is(&version("kind v0.31.0 go1.25 linux/amd64", 36..=37), "kind", "maybe", "no nodes of 1.37");
-        is(&version("kind v0.31.0 go1.25 linux/amd64", 37..=37), "kind", "FAIL", "0.32 or newer");
+        is(&version("kind v0.31.0 go1.25 linux/amd64", 37..=37), "kind", "FAIL", "newer kind");
         is(&version("kind v0.32.0 go1.25 linux/amd64", 37..=37), "kind", "ok", "v0.32.0");
-        is(&version("kind v0.34.0 go1.27 linux/amd64", 33..=34), "kind", "maybe", "newer than any");
+        is(&version("kind v0.34.0 go1.27 linux/amd64", 33..=34), "kind", "FAIL", "v0.27 to v0.33");
         is(&version("a fork", 33..=34), "kind", "maybe", "no version");
     }
 

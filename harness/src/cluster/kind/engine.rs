@@ -1,7 +1,8 @@
 //! The container engine by its command line, and every way it can fail.
 
 use crate::process;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -55,6 +56,28 @@ impl Program {
         }
     }
 
+    /// Runs it with all its output in a file. An error shows the lines that call themselves errors.
+    ///
+    /// # Errors
+    /// As [`Program::output`], or the file cannot be written.
+    pub async fn logged(&self, args: &[&str], log: &Path, limit: Duration) -> Result<(), CommandError> {
+        let file = File::create(log).map_err(|source| self.cannot_run(source))?;
+        let second = file.try_clone().map_err(|source| self.cannot_run(source))?;
+        let mut command = tokio::process::Command::from(self.command(args));
+        command.stdin(Stdio::null()).stdout(file).stderr(second).kill_on_drop(true);
+        let mut child = command.spawn().map_err(|source| self.cannot_run(source))?;
+        let Ok(waited) = tokio::time::timeout(limit, child.wait()).await else {
+            return Err(CommandError::TooSlow { command: self.line(args), limit });
+        };
+        let status = waited.map_err(|source| self.cannot_run(source))?;
+        if status.success() {
+            return Ok(());
+        }
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let told = format!("{}\n(all of it: {})", errors_of(&text), log.display());
+        Err(CommandError::Failed { command: self.line(args), status: status.to_string(), told })
+    }
+
     /// The same without a runtime, for the way out of a failure.
     ///
     /// # Errors
@@ -76,8 +99,7 @@ impl Program {
         }
         let mut told = String::from_utf8_lossy(&output.stderr).into_owned();
         told.push_str(&String::from_utf8_lossy(&output.stdout));
-        let lines: Vec<&str> = told.lines().filter(|line| !line.trim().is_empty()).collect();
-        let told = lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n");
+        let told = last_lines(told.lines().filter(|line| !line.trim().is_empty()));
         Err(CommandError::Failed { command: self.line(args), status: output.status.to_string(), told })
     }
 
@@ -88,6 +110,18 @@ impl Program {
     fn line(&self, args: &[&str]) -> String {
         format!("{} {}", self.0.display(), args.join(" "))
     }
+}
+
+/// The lines that call themselves errors: what comes last may be the stack of the one that gave up.
+fn errors_of(text: &str) -> String {
+    let is_error = |line: &&str| line.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    let errors = last_lines(text.lines().filter(is_error));
+    if errors.is_empty() { last_lines(text.lines().filter(|line| !line.trim().is_empty())) } else { errors }
+}
+
+fn last_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let lines: Vec<&str> = lines.collect();
+    lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n")
 }
 
 /// A command that did not do its work.
@@ -132,5 +166,18 @@ impl CommandError {
             }
             CommandError::CannotRun { .. } | CommandError::TooSlow { .. } => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_a_failure_is_told_before_the_stack_of_the_one_that_gave_up() {
+        let text = "Joining more nodes\nERROR: failed to join node\nerror execution phase etcd: timed out\n\
+                    main.main\n\truntime/proc.go:290\n";
+        assert_eq!(errors_of(text), "ERROR: failed to join node\nerror execution phase etcd: timed out");
+        assert_eq!(errors_of("no space left\n\n"), "no space left");
     }
 }
