@@ -2,8 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Between two looks at a condition. Short, because every wait in a case adds to its time.
-const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Between the first looks at a condition. Short, because every wait in a case adds to its time.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(25);
+/// Between later looks: a wait for a repair loop must not keep a processor busy that other cases need.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
+/// What a look may come late, as a part of the time waited so far.
+const LATENESS: u32 = 40;
+
+/// The time to the next look after this long.
+fn interval(waited: Duration) -> Duration {
+    (waited / LATENESS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+}
 
 /// A condition that does not hold yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +44,7 @@ pub async fn until<T>(
             Err(NotYet { missing }) if begin.elapsed() >= longest => {
                 return Err(TimedOut { what: what.into(), waited: begin.elapsed(), missing });
             }
-            Err(NotYet { .. }) => tokio::time::sleep(POLL_INTERVAL).await,
+            Err(NotYet { .. }) => tokio::time::sleep(interval(begin.elapsed())).await,
         }
     }
 }
@@ -55,6 +64,13 @@ pub struct TimedOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_is_at_most_a_fortieth_of_the_wait_late_and_never_more_than_a_second() {
+        for (waited, expected) in [(0, 25), (1_000, 25), (4_000, 100), (40_000, 1_000), (600_000, 1_000)] {
+            assert_eq!(interval(Duration::from_millis(waited)), Duration::from_millis(expected));
+        }
+    }
 
     #[tokio::test]
     async fn a_wait_ends_with_the_value_as_soon_as_the_condition_holds() {
