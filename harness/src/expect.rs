@@ -10,9 +10,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// From this typical time on, in seconds, a case waits for a pass of a repair loop (3 minutes apart).
-const WAITS_FROM: u32 = 180;
-
 /// A scenario with a row in the table. Its id is the name of the test function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scenario {
@@ -182,9 +179,41 @@ impl Scenario {
         }
     }
 
-    /// Whether most of its time it waits for a repair loop, and keeps no processor busy.
-    pub fn mostly_waits(self) -> bool {
-        self.typical_seconds() >= WAITS_FROM
+    /// Whether a case waits most of its time for a pass of a repair loop (3 minutes apart), and keeps no processor busy.
+    ///
+    /// # Errors
+    /// A combo with a server that no release would start.
+    pub fn mostly_waits(self, combo: &Combo) -> Result<bool, SpecError> {
+        let modes = combo.modes()?;
+        Ok(match self {
+            Scenario::LeakedBit | Scenario::LeakedBitRestart => true,
+            // Until the bit of a Service of an IPAddress-only server is set.
+            Scenario::Propagation => {
+                modes.contains(&AllocatorMode::Bitmap) && modes.contains(&AllocatorMode::IpAddress)
+            }
+            // Until the range is put back.
+            Scenario::ShortLivedWrongRange => modes.iter().all(|mode| *mode == AllocatorMode::Bitmap),
+            Scenario::SameStaticIp
+            | Scenario::DynamicPressure
+            | Scenario::ReleaseElsewhere
+            | Scenario::PlantedDuplicate
+            | Scenario::RollingUpgrade
+            | Scenario::RollingOfThree
+            | Scenario::HalfWay
+            | Scenario::BitmapAfterDowngrade
+            | Scenario::BitmapRebuilt
+            | Scenario::UntouchedServices
+            | Scenario::ReplacedRange
+            | Scenario::Switching
+            | Scenario::Chain
+            | Scenario::Crash
+            | Scenario::EtcdPausedAtStart
+            | Scenario::ManyNamespaces
+            | Scenario::StoredVersions
+            | Scenario::SecondFamily
+            | Scenario::DifferingRanges
+            | Scenario::LostRange => false,
+        })
     }
 
     /// The operation it cannot do without that not every provider has.

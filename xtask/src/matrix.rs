@@ -261,7 +261,7 @@ mod tests {
         let cases = pairs.map(|(scenario, combo)| {
             let (suite, name) = scenario.path();
             let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo.id().unwrap() };
-            Listed { id, scenario, combo: combo.clone(), test: String::new() }
+            Listed { id, scenario, combo: combo.clone(), waits: false, test: String::new() }
         });
         cases.collect()
     }

@@ -1,7 +1,6 @@
 //! Runs the cases of a plan, each in a test process of its own, a few at a time.
 
 use crate::select::Listed;
-use harness::expect::Scenario;
 use harness::record::{CaseOutcome, CaseRecord, RUN_DIR_VARIABLE};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -35,10 +34,10 @@ pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> an
     let mut missing = Missing::new();
     let mut interrupted = false;
     loop {
-        while !interrupted && let Some(at) = queue.iter().position(|index| room.has(cases[*index].scenario)) {
+        while !interrupted && let Some(at) = queue.iter().position(|index| room.has(&cases[*index])) {
             let index = queue.remove(at);
             let case = &cases[index];
-            *room.of(case.scenario) -= 1;
+            *room.of(case) -= 1;
             let child = start(binary, case, run)?;
             board.started(case);
             running.spawn(async move { (index, finish(child).await) });
@@ -48,7 +47,7 @@ pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> an
                 let Some(joined) = joined else { break };
                 let (index, result) = joined?;
                 let case = &cases[index];
-                *room.of(case.scenario) += 1;
+                *room.of(case) += 1;
                 let record = CaseRecord::read(&case.id.dir(run));
                 if record.is_none() {
                     missing.insert(case.test.clone(), no_record(&result));
@@ -78,7 +77,7 @@ pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> an
 
 /// The most cases that run at the same time.
 pub fn most_at_a_time(cases: &[Listed], jobs: usize) -> usize {
-    let waiting = cases.iter().filter(|case| case.scenario.mostly_waits()).count();
+    let waiting = cases.iter().filter(|case| case.waits).count();
     waiting.min(jobs) + (cases.len() - waiting).min(jobs)
 }
 
@@ -91,12 +90,12 @@ struct Room {
 }
 
 impl Room {
-    fn of(&mut self, scenario: Scenario) -> &mut usize {
-        if scenario.mostly_waits() { &mut self.waiting } else { &mut self.busy }
+    fn of(&mut self, case: &Listed) -> &mut usize {
+        if case.waits { &mut self.waiting } else { &mut self.busy }
     }
 
-    fn has(mut self, scenario: Scenario) -> bool {
-        *self.of(scenario) > 0
+    fn has(mut self, case: &Listed) -> bool {
+        *self.of(case) > 0
     }
 }
 
@@ -203,13 +202,22 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::select::parse_list;
 
     #[test]
     fn a_case_that_waits_takes_no_room_from_busy_ones() {
+        let list = "upgrade::a_leaked_bit_is_freed_on_the_third_pass::case_1_v1_33_bitmap__v1_33_ip_address: test\n\
+            skew::a_service_of_one_server_is_known_to_the_others::case_03_v1_33_bitmap__v1_33_ip_address: test\n\
+            skew::a_service_of_one_server_is_known_to_the_others::case_05_v1_33_dual_write__v1_33_dual_write: test\n\
+            skew::same_static_ip_is_granted_once::case_05_v1_33_dual_write__v1_33_dual_write: test\n";
+        let cases = parse_list(list, None).unwrap();
+        let [leaked, waiting, known_at_once, busy] = &cases[..] else { panic!("{cases:?}") };
         let mut room = Room { busy: 1, waiting: 1 };
-        *room.of(Scenario::LeakedBit) -= 1;
-        assert!(room.has(Scenario::RollingUpgrade) && !room.has(Scenario::Propagation));
-        *room.of(Scenario::RollingUpgrade) -= 1;
-        assert!(!room.has(Scenario::HalfWay));
+        *room.of(leaked) -= 1;
+        assert!(room.has(busy) && room.has(known_at_once) && !room.has(waiting));
+        *room.of(busy) -= 1;
+        assert!(!room.has(known_at_once));
+        assert_eq!(most_at_a_time(&cases, 3), 4);
+        assert_eq!(most_at_a_time(&cases, 1), 2);
     }
 }

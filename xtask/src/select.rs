@@ -17,6 +17,8 @@ pub struct Listed {
     pub scenario: Scenario,
     /// Its servers.
     pub combo: Combo,
+    /// Whether it mostly waits for a repair loop.
+    pub waits: bool,
     /// The test's name, `skew::x::case_1_combo`.
     pub test: String,
 }
@@ -49,7 +51,9 @@ fn parse_test(test: &str, from_to: Option<&Combo>) -> Option<Listed> {
         None => combo::find(combo)?,
     };
     let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo.id().ok()? };
-    Some(Listed { id, scenario, combo, test: test.into() })
+    // A combo that cannot run is refused by the plan.
+    let waits = scenario.mostly_waits(&combo).unwrap_or(false);
+    Some(Listed { id, scenario, combo, waits, test: test.into() })
 }
 
 /// The suites of a run that names none: the v1.33 gate matrix. Upgrade paths need the binaries of seven minors and are
