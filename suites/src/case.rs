@@ -7,6 +7,7 @@ use harness::check::CaseContext;
 use harness::cluster::{Binaries, ControlPlane, Purpose};
 use harness::combo::{self, Combo};
 use harness::expect::{Expectation, Scenario, expectation};
+use harness::gates::AllocatorMode;
 use harness::history::ServerId;
 use harness::journal::Journal;
 use harness::judged;
@@ -38,6 +39,14 @@ pub struct Case {
 }
 
 impl Case {
+    /// The modes of the servers that run, in order.
+    ///
+    /// # Errors
+    /// A server that no release would start.
+    pub fn running_modes(&self) -> anyhow::Result<Vec<AllocatorMode>> {
+        self.plane.server_ids().into_iter().map(|id| Ok(self.plane.spec(id)?.mode()?)).collect()
+    }
+
     /// A new client of a server.
     ///
     /// # Errors

@@ -34,17 +34,10 @@ pub fn require_no_alarm(step: usize, reasons: &BTreeMap<String, u64>, observed: 
     }
 }
 
-/// `3 x ClusterIPNotAllocated`, or `none`.
-pub fn reasons_text(reasons: &BTreeMap<String, u64>) -> String {
-    if reasons.is_empty() {
-        return "none".into();
-    }
-    reasons.iter().map(|(reason, count)| format!("{count} x {reason}")).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::counts_text;
 
     #[test]
     fn only_reasons_about_a_lost_or_shared_address_are_alarms() {
@@ -54,6 +47,6 @@ mod tests {
         assert!(observed.wrong.is_empty());
         require_no_alarm(2, &reasons("ClusterIPAlreadyAllocated"), &mut observed);
         assert_eq!(observed.wrong, ["step 2: the repair loops have said ClusterIPAlreadyAllocated 2 times"]);
-        assert_eq!(reasons_text(&reasons("ClusterIPNotAllocated")), "2 x ClusterIPNotAllocated");
+        assert_eq!(counts_text(&reasons("ClusterIPNotAllocated")), "2 x ClusterIPNotAllocated");
     }
 }

@@ -7,6 +7,7 @@ use harness::history::{Operation, Outcome};
 use harness::record::Observed;
 use harness::refusal::{Refusal, classify};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::net::IpAddr;
 
 /// Whether two calls were under way at the same time.
@@ -68,7 +69,7 @@ pub fn granted(operation: &Operation) -> &[IpAddr] {
 }
 
 /// Counts as text: `93 x 422 already allocated, 7 x 500 range is full`.
-pub fn refusals_text(counts: &BTreeMap<Refusal, u64>) -> String {
+pub fn counts_text<K: Display>(counts: &BTreeMap<K, u64>) -> String {
     if counts.is_empty() {
         return "none".into();
     }

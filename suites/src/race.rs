@@ -1,7 +1,7 @@
 //! The same static address asked of every server at once.
 
 use crate::case::Case;
-use crate::observe::{count_refusals, refusals_text, require_only};
+use crate::observe::{count_refusals, counts_text, require_only};
 use harness::history::{Operation, Outcome};
 use harness::net::ServiceRange;
 use harness::record::Observed;
@@ -48,7 +48,7 @@ pub async fn static_addresses(case: &mut Case, count: usize) -> anyhow::Result<O
     require_only(&[Refusal::StaticTaken], &operations, &mut observed);
     observed.summary = format!(
         "{granted_twice} of {count} static addresses granted twice, {granted_to_none} to nobody; refused: {}",
-        refusals_text(&refusals)
+        counts_text(&refusals)
     );
     Ok(observed)
 }

@@ -1,8 +1,8 @@
 //! Traffic that goes on while servers come and go, and the controller manager that follows them.
 
 use crate::case::Case;
-use crate::events::{reasons_text, repair_reasons, require_no_alarm};
-use crate::observe::{count_refusals, refusals_text, require_only};
+use crate::events::{repair_reasons, require_no_alarm};
+use crate::observe::{count_refusals, counts_text, require_only};
 use crate::readback::{ReadBack, read_back};
 use crate::step::{check_step, create_anchors};
 use anyhow::Context;
@@ -256,8 +256,8 @@ pub async fn roll(case: &mut Case, targets: &[ServerSpec]) -> anyhow::Result<Obs
     observed.summary = format!(
         "{steps} steps under {} calls, {cut_off} cut off by a restart; refused: {}; Events of repair: {}; {seen}",
         operations.len(),
-        refusals_text(&refusals),
-        reasons_text(&reasons)
+        counts_text(&refusals),
+        counts_text(&reasons)
     );
     Ok(observed)
 }

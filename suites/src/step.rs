@@ -72,9 +72,8 @@ pub async fn check_step(
     observed: &mut Observed,
 ) -> anyhow::Result<()> {
     check_anchors(case, step, anchors, observed).await?;
-    let makes_objects =
-        |id: &ServerId| case.plane.spec(*id).is_ok_and(|spec| spec.mode().is_ok_and(|it| it.writes_ip_addresses()));
-    if case.plane.server_ids().iter().any(makes_objects) && !default_cidr_exists(&case.plane.etcd()?).await? {
+    let makes_objects = case.running_modes()?.iter().any(|mode| mode.writes_ip_addresses());
+    if makes_objects && !default_cidr_exists(&case.plane.etcd()?).await? {
         observed.wrong.push(format!("step {step}: the default ServiceCIDR is missing or being deleted"));
     }
     await_locks(case, step, observed).await?;
@@ -115,12 +114,7 @@ pub async fn check_step(
 /// # Errors
 /// A server that no release would start, or no etcd.
 pub async fn await_locks(case: &Case, step: usize, observed: &mut Observed) -> anyhow::Result<()> {
-    let modes: Vec<AllocatorMode> = case
-        .plane
-        .server_ids()
-        .into_iter()
-        .map(|id| Ok(case.plane.spec(id)?.mode()?))
-        .collect::<anyhow::Result<_>>()?;
+    let modes = case.running_modes()?;
     let objects = modes.iter().any(|mode| mode.writes_ip_addresses());
     // Beside an IPAddress-only server the bitmap follows only every three minutes.
     let bits = modes.contains(&AllocatorMode::Bitmap) && !modes.contains(&AllocatorMode::IpAddress);

@@ -182,9 +182,5 @@ async fn meet(case: &mut Case, prefix: &str) -> anyhow::Result<Observed> {
 
 /// Whether every running server writes both locks, so that an address without a bit is a lock that is missing.
 fn all_dual_write(case: &Case) -> anyhow::Result<bool> {
-    let mut all = true;
-    for id in case.plane.server_ids() {
-        all &= case.plane.spec(id)?.mode()? == AllocatorMode::DualWrite;
-    }
-    Ok(all)
+    Ok(case.running_modes()?.iter().all(|mode| *mode == AllocatorMode::DualWrite))
 }

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use suites::case::{self, Case};
 use suites::claims::{Claim, claim_of};
-use suites::observe::{count_refusals, granted, refusals_text, require_only};
+use suites::observe::{count_refusals, counts_text, granted, require_only};
 use suites::race;
 
 /// Addresses that every server is asked for at the same time.
@@ -76,7 +76,7 @@ async fn no_dynamic_ip_is_held_twice(#[case] combo: &str) -> anyhow::Result<()> 
             "{} Services got {} of {usable} addresses; refused: {}",
             all.len(),
             distinct.len(),
-            refusals_text(&refusals)
+            counts_text(&refusals)
         );
         Ok(observed)
     })
