@@ -66,7 +66,7 @@ impl Case {
 }
 
 /// Runs a scenario on the servers of a combo, with their service ranges replaced if `ranges` is not empty, and writes
-/// the record of the case.
+/// the record of the case. It begins with the servers of [`Scenario::first`].
 ///
 /// # Errors
 /// The case did not pass; the record says why.
@@ -77,24 +77,8 @@ pub async fn run(
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<()> {
     let setup = Setup::load(scenario, combo, ranges)?;
-    let first = setup.combo.clone();
+    let first = scenario.first(&setup.combo);
     finish(setup, &first, body).await
-}
-
-/// The same for a path: `count` servers start as the first of the combo; the scenario takes them to the last and back.
-///
-/// # Errors
-/// The case did not pass; the record says why.
-pub async fn run_old_first(
-    scenario: Scenario,
-    combo: &str,
-    ranges: &[&str],
-    count: usize,
-    body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
-) -> anyhow::Result<()> {
-    let setup = Setup::load(scenario, combo, ranges)?;
-    let old = setup.combo.servers.first().context("a combo must have servers")?.clone();
-    finish(setup, &Combo::new(std::iter::repeat_n(old, count)), body).await
 }
 
 async fn finish(

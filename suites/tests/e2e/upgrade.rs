@@ -58,7 +58,7 @@ const REPLACED_CREATES: usize = 5;
 #[apply(upgrade_paths)]
 #[tokio::test]
 async fn a_rolling_upgrade_downgrade_upgrade_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::RollingUpgrade, combo, &[], ROLLING_SERVERS, async |case: &mut Case| {
+    case::run(Scenario::RollingUpgrade, combo, &[], async |case: &mut Case| {
         let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
         roll(case, &[new.clone(), old, new]).await
     })
@@ -72,7 +72,7 @@ async fn a_rolling_upgrade_downgrade_upgrade_keeps_every_address(#[case] combo: 
 #[case::v1_36_ip_address__v1_37_ip_address("v1_36_ip_address__v1_37_ip_address")]
 #[tokio::test]
 async fn a_rolling_upgrade_of_three_servers_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::RollingOfThree, combo, &[], HIGHLY_AVAILABLE, async |case: &mut Case| {
+    case::run(Scenario::RollingOfThree, combo, &[], async |case: &mut Case| {
         let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
         roll(case, &[new.clone(), old, new]).await
     })
@@ -92,7 +92,7 @@ async fn a_rolling_upgrade_of_three_servers_keeps_every_address(#[case] combo: &
 #[case::v1_33_ip_address__v1_33_dual_write("v1_33_ip_address__v1_33_dual_write")]
 #[tokio::test]
 async fn switching_the_allocator_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::Switching, combo, &[], 1, async |case: &mut Case| {
+    case::run(Scenario::Switching, combo, &[], async |case: &mut Case| {
         let (old, new) = (case.combo.servers[0].clone(), case.combo.servers[1].clone());
         roll(case, &[new.clone(), old.clone(), new.clone(), old, new]).await
     })
@@ -105,7 +105,7 @@ async fn switching_the_allocator_keeps_every_address(#[case] combo: &str) -> any
 )]
 #[tokio::test]
 async fn a_chain_of_minors_and_back_keeps_every_address(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::Chain, combo, &[], 1, async |case: &mut Case| {
+    case::run(Scenario::Chain, combo, &[], async |case: &mut Case| {
         let up = case.combo.servers.clone();
         let there_and_back: Vec<ServerSpec> = up[1..].iter().chain(up.iter().rev().skip(1)).cloned().collect();
         roll(case, &there_and_back).await
@@ -120,7 +120,7 @@ async fn a_chain_of_minors_and_back_keeps_every_address(#[case] combo: &str) -> 
 #[case::v1_32_dual_write__v1_33_dual_write__v1_34_ip_address("v1_32_dual_write__v1_33_dual_write__v1_34_ip_address")]
 #[tokio::test]
 async fn objects_of_a_newer_minor_are_read_on_the_way_back(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::StoredVersions, combo, &[], 1, async |case: &mut Case| {
+    case::run(Scenario::StoredVersions, combo, &[], async |case: &mut Case| {
         let up = case.combo.servers.clone();
         let there_and_back: Vec<ServerSpec> = up[1..].iter().chain(up.iter().rev().skip(1)).cloned().collect();
         let (server, mut observed, mut seen) = (ServerId(0), Observed::default(), ReadBack::default());
@@ -246,7 +246,7 @@ async fn the_same_static_ip_is_granted_once_half_way(#[case] combo: &str) -> any
 #[case::v1_32_bitmap__v1_33_dual_write("v1_32_bitmap__v1_33_dual_write")]
 #[tokio::test]
 async fn a_downgrade_finds_a_bitmap_that_is_true(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::BitmapAfterDowngrade, combo, &[STALE_RANGE], 1, async |case: &mut Case| {
+    case::run(Scenario::BitmapAfterDowngrade, combo, &[STALE_RANGE], async |case: &mut Case| {
         let downgraded = downgrade(case, false).await?;
         let mut observed = downgraded.observed;
         observed.hazards.insert(Hazard::StaleBitmapAfterDowngrade, downgraded.failed + downgraded.refused);
@@ -260,7 +260,7 @@ async fn a_downgrade_finds_a_bitmap_that_is_true(#[case] combo: &str) -> anyhow:
 #[case::v1_33_dual_write__v1_33_ip_address("v1_33_dual_write__v1_33_ip_address")]
 #[tokio::test]
 async fn a_bitmap_that_was_rebuilt_makes_a_downgrade_safe(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::BitmapRebuilt, combo, &[STALE_RANGE], 1, async |case: &mut Case| {
+    case::run(Scenario::BitmapRebuilt, combo, &[STALE_RANGE], async |case: &mut Case| {
         let downgraded = downgrade(case, true).await?;
         let mut observed = downgraded.observed;
         if downgraded.failed > 0 {
@@ -279,7 +279,7 @@ async fn a_bitmap_that_was_rebuilt_makes_a_downgrade_safe(#[case] combo: &str) -
 #[case::v1_33_bitmap__v1_34_ip_address("v1_33_bitmap__v1_34_ip_address")]
 #[tokio::test]
 async fn services_that_nobody_touches_get_their_ip_addresses(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::UntouchedServices, combo, &[], 1, async |case: &mut Case| {
+    case::run(Scenario::UntouchedServices, combo, &[], async |case: &mut Case| {
         let new = case.combo.servers[1].clone();
         let mut observed = Observed::default();
         let mut made = Vec::new();
@@ -368,7 +368,7 @@ async fn the_default_range_can_be_replaced(#[case] combo: &str) -> anyhow::Resul
 #[case::v1_33_bitmap__v1_34_ip_address("v1_33_bitmap__v1_34_ip_address")]
 #[tokio::test]
 async fn many_namespaces_do_not_keep_a_server_from_starting(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::ManyNamespaces, combo, &[], 1, async |case: &mut Case| {
+    case::run(Scenario::ManyNamespaces, combo, &[], async |case: &mut Case| {
         let (server, new) = (ServerId(0), case.combo.servers[1].clone());
         let mut observed = Observed::default();
         create_namespaces(&case.plane.client(server)?, NAMESPACES).await?;
@@ -402,7 +402,7 @@ async fn many_namespaces_do_not_keep_a_server_from_starting(#[case] combo: &str)
 #[case::v1_33_bitmap__v1_34_ip_address("v1_33_bitmap__v1_34_ip_address")]
 #[tokio::test]
 async fn a_leaked_bit_is_freed_on_the_third_pass(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::LeakedBit, combo, &[], 1, async |case: &mut Case| {
+    case::run(Scenario::LeakedBit, combo, &[], async |case: &mut Case| {
         let mut observed = Observed::default();
         let leaked = leak_a_bit(case).await?;
         let freed = await_freed(case, leaked, &mut observed).await?;
@@ -416,7 +416,7 @@ async fn a_leaked_bit_is_freed_on_the_third_pass(#[case] combo: &str) -> anyhow:
 #[case::v1_33_bitmap__v1_33_ip_address("v1_33_bitmap__v1_33_ip_address")]
 #[tokio::test]
 async fn a_restart_begins_the_count_of_passes_anew(#[case] combo: &str) -> anyhow::Result<()> {
-    case::run_old_first(Scenario::LeakedBitRestart, combo, &[], 1, async |case: &mut Case| {
+    case::run(Scenario::LeakedBitRestart, combo, &[], async |case: &mut Case| {
         let mut observed = Observed::default();
         let leaked = leak_a_bit(case).await?;
         // Time is what is tested: the second pass leaves no trace to wait for.
