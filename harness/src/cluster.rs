@@ -153,6 +153,27 @@ impl Running {
     }
 }
 
+/// Where a control plane is to run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Site {
+    /// Processes of this host.
+    #[default]
+    Local,
+    /// A kind cluster.
+    Kind(kind::Nodes),
+}
+
+impl Site {
+    /// Who runs the servers there.
+    pub fn provider(&self) -> Provider {
+        match self {
+            Site::Local => Provider::Local,
+            Site::Kind(_) => Provider::Kind,
+        }
+    }
+}
+
 /// What the servers run on.
 enum Ground {
     Local { pki: Pki, etcd: Box<EtcdServer> },
@@ -177,13 +198,13 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts etcd. Processes: in a directory that may hold the data of an earlier control plane, and no apiserver runs
-    /// yet. Nodes of kind have etcd and an apiserver, all as the oldest that is planned to begin with.
+    /// Starts etcd; no apiserver runs yet. Processes: in a directory that may hold the data of an earlier control plane.
+    /// Nodes of kind: a cluster with an empty etcd.
     ///
     /// # Errors
     /// A binary or image is missing, or etcd does not get ready.
     pub async fn start_etcd(
-        provider: Provider,
+        site: &Site,
         dir: &Path,
         binaries: &Binaries,
         journal: &Journal,
@@ -191,17 +212,13 @@ impl ControlPlane {
     ) -> Result<Self, ClusterError> {
         let layout = Layout { dir: dir.to_path_buf() };
         std::fs::create_dir_all(dir).map_err(|source| FileError::new("create", dir, source))?;
-        let (ground, slots) = match provider {
-            Provider::Local => {
+        let ground = match site {
+            Site::Local => {
                 let pki = Pki::create(&layout.pki())?;
                 let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
-                (Ground::Local { pki, etcd: Box::new(etcd) }, Vec::new())
+                Ground::Local { pki, etcd: Box::new(etcd) }
             }
-            Provider::Kind => {
-                let (cluster, spec, servers) = kind::Cluster::create(purpose, binaries, &layout, journal).await?;
-                let slot = |server| Slot { spec: spec.clone(), running: Some(Running::Kind(Box::new(server))) };
-                (Ground::Kind(cluster), servers.into_iter().map(slot).collect())
-            }
+            Site::Kind(nodes) => Ground::Kind(kind::Cluster::open(nodes, purpose, binaries, &layout).await?),
         };
         Ok(ControlPlane {
             layout,
@@ -209,26 +226,19 @@ impl ControlPlane {
             journal: journal.clone(),
             ground,
             first: purpose.first.servers.clone(),
-            slots,
+            slots: Vec::new(),
             controller_manager: None,
         })
     }
 
-    /// Brings up the servers that are planned to begin with, one after the other: a simultaneous first start is a race
-    /// of its own. On nodes those that already run as planned stay as they are.
+    /// Starts the servers that are planned to begin with, one after the other: a simultaneous first start is a race of its
+    /// own.
     ///
     /// # Errors
     /// A server does not get ready as planned.
     pub async fn start_servers(&mut self) -> Result<(), ClusterError> {
-        for (id, spec) in (0..).map(ServerId).zip(self.first.clone()) {
-            match self.slots.get(usize::from(id.0)) {
-                None => {
-                    self.slots.push(Slot { spec, running: None });
-                    self.start_server(id).await?;
-                }
-                Some(slot) if slot.spec == spec => {}
-                Some(_) => self.replace_server(id, spec).await?,
-            }
+        for spec in self.first.clone() {
+            self.start_one_more(spec).await?;
         }
         Ok(())
     }
@@ -239,6 +249,10 @@ impl ControlPlane {
     /// The server does not get ready as planned, or the provider cannot add one.
     pub async fn add_server(&mut self, spec: ServerSpec) -> Result<ServerId, ClusterError> {
         self.require(Need::AddServer)?;
+        self.start_one_more(spec).await
+    }
+
+    async fn start_one_more(&mut self, spec: ServerSpec) -> Result<ServerId, ClusterError> {
         let index = u8::try_from(self.slots.len()).map_err(|_| ClusterError::TooManyServers)?;
         self.slots.push(Slot { spec, running: None });
         self.start_server(ServerId(index)).await?;
@@ -529,7 +543,7 @@ impl ControlPlane {
         self.stop_servers().await?;
         match self.ground {
             Ground::Local { etcd, .. } => etcd.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
-            Ground::Kind(cluster) => cluster.delete().await,
+            Ground::Kind(cluster) => cluster.end().await,
         }
     }
 

@@ -1,4 +1,4 @@
-//! A small etcd v3 client: Range, Put, DeleteRange, Txn and Watch, over HTTP/2 on loopback, plain or with TLS.
+//! A small etcd v3 client: Range, Put, DeleteRange, Compact, Txn and Watch, over HTTP/2 on loopback, plain or with TLS.
 //!
 //! Written by hand because the common client crate needs protoc and Google's proto files at build time.
 
@@ -13,8 +13,9 @@ use tonic_prost::ProstCodec;
 pub mod proto;
 
 use proto::{
-    Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
-    TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse, compare, request_op, watch_request,
+    CompactionRequest, CompactionResponse, Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
+    RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+    compare, request_op, watch_request,
 };
 pub use proto::{Event, EventType, KeyValue};
 
@@ -132,6 +133,23 @@ impl Etcd {
         let request = DeleteRangeRequest { key: key.into(), ..Default::default() };
         let response: DeleteRangeResponse = self.call("/etcdserverpb.KV/DeleteRange", request).await?;
         Ok(response.deleted > 0)
+    }
+
+    /// Removes every key and the history of all of them: what was there before cannot be read any more.
+    ///
+    /// # Errors
+    /// etcd does not answer.
+    pub async fn remove_everything(&self) -> Result<(), EtcdError> {
+        // One zero byte and one zero byte again mean all keys there are.
+        let request = DeleteRangeRequest { key: vec![0], range_end: vec![0] };
+        let response: DeleteRangeResponse = self.call("/etcdserverpb.KV/DeleteRange", request).await?;
+        // A store that was empty has no revision of its own to compact at.
+        if response.deleted > 0 {
+            let revision = response.header.unwrap_or_default().revision;
+            let request = CompactionRequest { revision, physical: true };
+            let CompactionResponse {} = self.call("/etcdserverpb.KV/Compact", request).await?;
+        }
+        Ok(())
     }
 
     /// Writes a key if its modification revision is still the given one (0: the key does not exist); false if not.

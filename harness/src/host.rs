@@ -4,8 +4,7 @@
 use crate::binaries::{self, BinaryError, Mirror, Sources, Wanted};
 use crate::preflight::kind::{self, Cgroups, Engine, Inotify};
 use crate::preflight::local::{self, Disk};
-use crate::version::Minor;
-use std::collections::BTreeSet;
+use crate::version::KubeVersion;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -57,8 +56,8 @@ pub async fn local(
     })
 }
 
-/// The facts for runs on kind, with nodes of these minors.
-pub async fn kind(nodes: BTreeSet<Minor>, sources: &Sources) -> kind::Facts {
+/// The facts for runs on kind whose oldest server is this one.
+pub async fn kind(oldest: KubeVersion, sources: &Sources) -> kind::Facts {
     kind::Facts {
         engine: engine().await,
         cgroups: cgroups(),
@@ -67,7 +66,7 @@ pub async fn kind(nodes: BTreeSet<Minor>, sources: &Sources) -> kind::Facts {
         kind: kind_version(&sources.cache_dir).await,
         kind_can_be_installed: sources.go.is_some() && !sources.offline,
         images_can_be_obtained: !sources.offline,
-        nodes,
+        oldest,
     }
 }
 

@@ -3,8 +3,6 @@
 pub mod kind;
 pub mod local;
 
-use crate::version::Minor;
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// What one fact means for a run.
@@ -51,21 +49,6 @@ impl Line {
         Line { fact, seen: seen.into(), state: State::Fails { advice: advice.into() } }
     }
 
-    /// A fact that keeps some minors from working: it fails when there is no other.
-    fn partly(
-        fact: &'static str,
-        seen: String,
-        refused: &BTreeSet<Minor>,
-        asked: &BTreeSet<Minor>,
-        advice: String,
-    ) -> Line {
-        match (refused.is_empty(), refused == asked) {
-            (true, _) => Line::fine(fact, seen),
-            (false, true) => Line::fails(fact, seen, advice),
-            (false, false) => Line::doubtful(fact, seen, advice),
-        }
-    }
-
     /// Whether it keeps runs from working.
     pub fn is_failure(&self) -> bool {
         match self.state {
@@ -91,11 +74,6 @@ fn gb(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
-/// Minors as a list: `1.31, 1.32`.
-fn list(minors: &BTreeSet<Minor>) -> String {
-    minors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,16 +82,5 @@ mod tests {
     fn a_line_says_what_was_seen_and_what_to_do() {
         assert_eq!(Line::fine("go", "go1.26").to_string(), "ok    go: go1.26");
         assert_eq!(Line::fails("go", "not on PATH", "install it").to_string(), "FAIL  go: not on PATH; install it");
-    }
-
-    #[test]
-    fn what_refuses_every_minor_fails_and_what_refuses_some_is_doubtful() {
-        let minors = |minors: &[u16]| minors.iter().copied().map(Minor).collect::<BTreeSet<_>>();
-        let line = |refused: &[u16]| {
-            Line::partly("cgroups", String::new(), &minors(refused), &minors(&[34, 35]), String::new())
-        };
-        assert!(matches!(line(&[]).state, State::Fine));
-        assert!(matches!(line(&[35]).state, State::Doubtful { .. }));
-        assert!(line(&[34, 35]).is_failure());
     }
 }

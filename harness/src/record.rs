@@ -2,11 +2,10 @@
 //!
 //! The test process of a case writes its record; the command line reads all of them and reports.
 
-use crate::cluster::Binaries;
+use crate::cluster::{Binaries, Site};
 use crate::combo::Combo;
 use crate::expect::{Expectation, Hazard};
 use crate::files::{FileError, write_atomically};
-use crate::provider::Provider;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Environment variable that hands the run directory to the test process of a case.
 pub const RUN_DIR_VARIABLE: &str = "SKEWLAB_RUN_DIR";
+
+/// Environment variable that hands the test process of a case the name of the kind cluster it may use.
+pub const CLUSTER_VARIABLE: &str = "SKEWLAB_KIND_CLUSTER";
 
 /// The name of the plan in a run directory.
 pub const PLAN_FILE: &str = "plan.json";
@@ -48,9 +50,9 @@ impl fmt::Display for CaseId {
 pub struct RunPlan {
     /// The id of the run.
     pub run: String,
-    /// What runs the servers.
+    /// Where the servers run.
     #[serde(default)]
-    pub provider: Provider,
+    pub site: Site,
     /// Executables.
     pub binaries: Binaries,
     /// Whether a failed case keeps its data.

@@ -1,4 +1,4 @@
-//! Records a case while it runs: a thread writes entries to disk, a task watches etcd from revision 1 on.
+//! Records a case while it runs: a thread writes entries to disk, a task watches etcd from its empty store on.
 //!
 //! A recording is complete or void. At its end a marker is written to etcd; when the watch has delivered it, the replay
 //! of everything recorded must equal what etcd has.
@@ -109,12 +109,16 @@ pub struct Watcher {
     task: tokio::task::JoinHandle<Result<State, WatchError>>,
 }
 
-/// Watches everything that concerns ClusterIPs from revision 1 on.
+/// Watches everything that concerns ClusterIPs from the empty store on.
 ///
 /// # Errors
-/// etcd does not answer.
-pub async fn watch(etcd: Etcd, journal: Journal) -> Result<Watcher, EtcdError> {
-    let mut watch = etcd.watch(&first_key(), &end_key(), 1).await?;
+/// etcd does not answer, or its store is not empty: what was written before would be missing in the recording.
+pub async fn watch(etcd: Etcd, journal: Journal) -> Result<Watcher, RecorderError> {
+    let before = etcd.range(&first_key(), &end_key()).await?;
+    if let Some(kv) = before.kvs.first() {
+        return Err(RecorderError::NotEmpty { key: String::from_utf8_lossy(&kv.key).into_owned() });
+    }
+    let mut watch = etcd.watch(&first_key(), &end_key(), before.revision + 1).await?;
     let recorder = journal.clone();
     let task = tokio::spawn(async move {
         let mut state = State::default();
@@ -234,6 +238,15 @@ pub enum RecorderError {
         path: PathBuf,
         /// Why.
         source: WriteError,
+    },
+    /// etcd.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// Something was stored before the recording began.
+    #[error("a recording must begin with an empty store, and etcd has {key}; start on fresh data")]
+    NotEmpty {
+        /// The first key.
+        key: String,
     },
     /// A thread of the harness panicked.
     #[error("{what} panicked")]

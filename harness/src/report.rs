@@ -203,8 +203,8 @@ fn server_summary(server: &crate::server::ServerSpec) -> ServerSummary {
 pub(crate) mod tests {
     use super::*;
     use crate::cluster::Binaries;
+    use crate::cluster::Site;
     use crate::combo::gate_matrix;
-    use crate::provider::Provider;
 
     pub(crate) fn plan() -> RunPlan {
         let combos: BTreeMap<String, Combo> =
@@ -213,7 +213,7 @@ pub(crate) mod tests {
         let cases = vec![id("v1_33_bitmap__v1_33_bitmap"), id("v1_33_bitmap__v1_33_ip_address")];
         RunPlan {
             run: "r1".into(),
-            provider: Provider::Local,
+            site: Site::Local,
             binaries: Binaries::default(),
             keep: false,
             combos,

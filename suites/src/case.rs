@@ -4,15 +4,15 @@ use crate::observe;
 use anyhow::{Context, anyhow};
 use harness::binaries;
 use harness::check::CaseContext;
-use harness::cluster::{Binaries, ControlPlane, Purpose};
+use harness::cluster::{Binaries, ControlPlane, Purpose, Site};
 use harness::combo::{self, Combo};
 use harness::expect::{Expectation, Scenario, expectation};
 use harness::gates::AllocatorMode;
 use harness::history::ServerId;
 use harness::journal::Journal;
 use harness::judged;
-use harness::provider::{Lacking, Need, Provider};
-use harness::record::{CaseId, CaseOutcome, CaseRecord, Observed, RUN_DIR_VARIABLE, RunPlan, judge};
+use harness::provider::{Lacking, Need};
+use harness::record::{CLUSTER_VARIABLE, CaseId, CaseOutcome, CaseRecord, Observed, RUN_DIR_VARIABLE, RunPlan, judge};
 use harness::recorder;
 use harness::traffic::Client;
 use harness::wait::{self, NotYet};
@@ -98,7 +98,7 @@ async fn finish(
         },
     };
     let layout = harness::cluster::Layout { dir: setup.dir.clone() };
-    if outcome == CaseOutcome::Passed || !setup.keep || !setup.provider.has(Need::ReuseData) {
+    if outcome == CaseOutcome::Passed || !setup.keep || !setup.site.provider().has(Need::ReuseData) {
         layout.remove_data()?;
     }
     let record = CaseRecord {
@@ -144,7 +144,7 @@ async fn drive(
 ) -> anyhow::Result<(Observed, CaseContext, Vec<i64>)> {
     let begin = Instant::now();
     let purpose = Purpose { first, combo: &setup.combo };
-    let mut plane = ControlPlane::start_etcd(setup.provider, &setup.dir, &setup.binaries, &journal, purpose).await?;
+    let mut plane = ControlPlane::start_etcd(&setup.site, &setup.dir, &setup.binaries, &journal, purpose).await?;
     let created = begin.elapsed();
     let watcher = recorder::watch(plane.etcd()?, journal.clone()).await?;
     if let Err(error) = plane.start_servers().await {
@@ -193,7 +193,7 @@ struct Setup {
     dir: PathBuf,
     combo: Combo,
     expectation: Expectation,
-    provider: Provider,
+    site: Site,
     /// What the scenario needs and the provider does not have.
     lacking: Option<Lacking>,
     binaries: Binaries,
@@ -221,14 +221,19 @@ impl Setup {
             combo.servers = combo.servers.into_iter().map(|server| server.ranges(&ranges)).collect();
         }
         let expectation = expectation(scenario, &combo)?;
-        let (run, provider, binaries, keep) = match plan {
-            Some((run, plan)) => (run, plan.provider, plan.binaries, plan.keep),
+        let (run, mut site, binaries, keep) = match plan {
+            Some((run, plan)) => (run, plan.site, plan.binaries, plan.keep),
             None => by_hand(&combo)?,
         };
+        match &mut site {
+            Site::Local => {}
+            Site::Kind(nodes) => nodes.lease = std::env::var(CLUSTER_VARIABLE).ok(),
+        }
+        let provider = site.provider();
         let lacking = scenario.need().filter(|need| !provider.has(*need)).map(|need| Lacking { provider, need });
         let dir = id.dir(&run);
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(Setup { id, dir, combo, expectation, provider, lacking, binaries, keep })
+        Ok(Setup { id, dir, combo, expectation, site, lacking, binaries, keep })
     }
 }
 
@@ -239,12 +244,12 @@ fn read_plan(run: &Path) -> anyhow::Result<RunPlan> {
 }
 
 /// `cargo test -p suites --test e2e`, without xtask: a run directory of its own, binaries found or built now.
-fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Provider, Binaries, bool)> {
+fn by_hand(combo: &Combo) -> anyhow::Result<(PathBuf, Site, Binaries, bool)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate must lie in the workspace")?;
     let target = root.join("target/skewlab");
     let run = target.join(format!("by-hand-{}", std::process::id()));
     println!("run directory: {}", run.display());
     let wanted = binaries::needed_by([combo], true);
     let obtained = binaries::obtain(&wanted, &binaries::Sources::from_env(None)?, &binaries::Silent)?;
-    Ok((run, Provider::Local, Binaries::from(&obtained), true))
+    Ok((run, Site::Local, Binaries::from(&obtained), true))
 }

@@ -5,11 +5,10 @@ use crate::exit::Ended;
 use crate::progress::Terminal;
 use comfy_table::{Table, presets};
 use harness::binaries::{self, Sources};
-use harness::cluster::{Binaries, ControlPlane, Purpose};
+use harness::cluster::{Binaries, ControlPlane, Purpose, Site};
 use harness::combo::{Combo, v1_33};
 use harness::gates::AllocatorMode;
 use harness::journal::Journal;
-use harness::provider::Provider;
 use std::time::Instant;
 use xshell::{Shell, cmd};
 
@@ -95,7 +94,7 @@ async fn measure(combo: &Combo, binaries: &Binaries) -> anyhow::Result<[f64; 3]>
     let (sender, _receiver) = std::sync::mpsc::channel();
     let begin = Instant::now();
     let mut plane = ControlPlane::start_etcd(
-        Provider::Local,
+        &Site::Local,
         dir.path(),
         binaries,
         &Journal::new(sender),

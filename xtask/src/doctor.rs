@@ -3,13 +3,13 @@
 use crate::cli::DoctorArgs;
 use crate::e2e;
 use crate::exit::{Ended, PlanError};
+use anyhow::Context;
 use harness::binaries::{self, Sources};
 use harness::combo::{self, Combo};
 use harness::host;
 use harness::preflight::{self, Line};
 use harness::provider::Provider;
-use harness::version::Minor;
-use std::collections::BTreeSet;
+use harness::version::{KubeVersion, Minor};
 
 /// Runs the command: a line per fact. It ends without a verdict if one of them keeps runs from working.
 ///
@@ -28,7 +28,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
     match args.provider {
         Provider::Local => {}
         Provider::Kind => {
-            let facts = runtime.block_on(host::kind(nodes_of(&combos), &sources));
+            let facts = runtime.block_on(host::kind(oldest_of(&combos)?, &sources));
             lines.extend(preflight::kind::judge(&facts));
         }
     }
@@ -49,9 +49,9 @@ fn combos_of(minors: &[Minor]) -> Result<Vec<Combo>, PlanError> {
     }
 }
 
-/// The minors of the nodes: a cluster is created at the oldest version of its combo.
-fn nodes_of(combos: &[Combo]) -> BTreeSet<Minor> {
-    combos.iter().filter_map(|combo| combo.servers.iter().map(|server| server.version.minor).min()).collect()
+fn oldest_of(combos: &[Combo]) -> anyhow::Result<KubeVersion> {
+    let oldest = combos.iter().flat_map(|combo| &combo.servers).map(|server| server.version).min();
+    oldest.context("a combo must have servers")
 }
 
 #[cfg(test)]
@@ -60,13 +60,13 @@ mod tests {
 
     #[test]
     fn minors_narrow_what_is_looked_at() {
-        let nodes = |minors: &[u16]| {
+        let oldest = |minors: &[u16]| {
             let minors: Vec<Minor> = minors.iter().copied().map(Minor).collect();
-            combos_of(&minors).map(|combos| nodes_of(&combos).into_iter().map(|minor| minor.0).collect::<Vec<_>>())
+            combos_of(&minors).map(|combos| oldest_of(&combos).unwrap().minor.0)
         };
-        assert_eq!(nodes(&[]).unwrap(), (31..=36).collect::<Vec<_>>());
-        assert_eq!(nodes(&[33]).unwrap(), [33]);
-        assert_eq!(nodes(&[36, 37]).unwrap(), [36]);
-        assert!(nodes(&[37]).unwrap_err().to_string().contains("1.37"));
+        assert_eq!(oldest(&[]).unwrap(), 31);
+        assert_eq!(oldest(&[33]).unwrap(), 33);
+        assert_eq!(oldest(&[36, 37]).unwrap(), 36);
+        assert!(oldest(&[37]).unwrap_err().to_string().contains("1.37"));
     }
 }

@@ -65,16 +65,14 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     let mut binaries = Binaries::from(&obtained);
     kind::add_to(&mut binaries, args.provider)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let running: Vec<&Combo> =
-        cases.iter().filter(|case| can_run(case, args.provider)).map(|case| &combos[&case.id.combo]).collect();
-    runtime.block_on(kind::check_images(args.provider, &running))?;
+    let site = runtime.block_on(kind::site(args.provider, &combos.values().collect::<Vec<_>>(), &binaries))?;
     let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
     let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let out = out.canonicalize()?;
     let plan = RunPlan {
         run,
-        provider: args.provider,
+        site,
         binaries,
         keep: args.keep,
         combos,
@@ -93,9 +91,11 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     );
 
     let begin = Instant::now();
-    let missing = runtime.block_on(schedule::run(&binary, &cases, &out, jobs))?;
-    // Test processes that were killed leave their clusters.
-    runtime.block_on(kind::sweep(args.provider))?;
+    let missing = runtime.block_on(async {
+        let missing = schedule::run(&binary, &cases, &plan, &out, jobs).await;
+        kind::end(args.provider).await?;
+        missing
+    })?;
     let reasons: BTreeMap<String, &String> = cases
         .iter()
         .filter_map(|case| Some((format!("{}::{}", case.id.suite, case.id), missing.get(&case.test)?)))
@@ -137,11 +137,6 @@ fn from_to(args: &E2eArgs) -> anyhow::Result<Option<Combo>> {
     let combo = Combo::new([old, new]);
     combo.modes().map_err(|error| PlanError(error.to_string()))?;
     Ok(Some(combo))
-}
-
-/// Whether the provider has what a case needs.
-fn can_run(case: &Listed, provider: Provider) -> bool {
-    case.scenario.need().is_none_or(|need| provider.has(need))
 }
 
 /// Refuses a host on which so many cases at a time would only end without a verdict.
@@ -258,7 +253,7 @@ fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
     for case in summary.cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Failed | CaseOutcome::Error)) {
         println!("\n{:?} {}::{}\n{}", case.outcome, case.suite, case.name, case.detail);
         if plan.keep
-            && plan.provider.has(Need::ReuseData)
+            && plan.site.provider().has(Need::ReuseData)
             && let Some(id) = plan.cases.iter().find(|id| id.to_string() == case.name && id.suite == case.suite)
         {
             println!("again on the same data: cargo xtask up {} --data {}", case.combo, id.dir(out).display());

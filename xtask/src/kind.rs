@@ -5,17 +5,15 @@ use crate::fetch::Version;
 use crate::progress::Terminal;
 use anyhow::Context;
 use harness::binaries::{self, KubeComponent, Sources, ToolVersion, Wanted};
-use harness::cluster::Binaries;
-use harness::cluster::kind::cluster::{base, node_image};
+use harness::cluster::kind::Nodes;
 use harness::cluster::kind::config::{self, ClusterConfig};
-use harness::cluster::kind::engine::{Program, engine};
-use harness::cluster::kind::node_image::{has_image, image_name};
-use harness::cluster::kind::{owner, releases};
+use harness::cluster::kind::engine::{engine, images};
+use harness::cluster::kind::nodes::{NodeImage, choose};
+use harness::cluster::kind::owner::{self, Owner};
+use harness::cluster::kind::releases::{self, Release};
+use harness::cluster::{Binaries, Site};
 use harness::combo::Combo;
 use harness::provider::Provider;
-use harness::server::ServerSpec;
-use harness::version::KubeVersion;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use xshell::{Shell, cmd};
 
@@ -49,9 +47,8 @@ pub fn print_config(args: &ConfigArgs) -> anyhow::Result<Ended> {
     let version = args.version.of(KubeComponent::Apiserver)?;
     let release = releases::release(args.kind_version).map_err(|error| PlanError(error.to_string()))?;
     let kubeadm = release.kubeadm_api(version.minor).map_err(|error| PlanError(error.to_string()))?;
-    let spec = ServerSpec::new(version).ranges(&families.ranges());
-    let config = ClusterConfig { nodes: *nodes, image: image_name(version), spec, kubeadm };
-    print!("{}", config::render(&config)?);
+    let image = NodeImage::built_here(version);
+    print!("{}", config::render(&ClusterConfig { nodes: *nodes, image, families: *families, kubeadm }));
     Ok(Ended::AsExpected)
 }
 
@@ -66,6 +63,23 @@ pub fn collect_garbage() -> anyhow::Result<Ended> {
         println!("nothing to remove");
     }
     Ok(Ended::AsExpected)
+}
+
+/// Removes the clusters of this run, which its cases share. Processes leave nothing.
+///
+/// # Errors
+/// The engine does not answer.
+pub async fn end(provider: Provider) -> anyhow::Result<()> {
+    match provider {
+        Provider::Local => {}
+        Provider::Kind => {
+            let engine = engine();
+            for cluster in owner::clusters_of(&engine, &Owner::this()).await? {
+                owner::remove(&engine, &cluster).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes the clusters of processes that are gone, and returns how many. Processes leave nothing.
@@ -126,37 +140,30 @@ fn on_path() -> Option<(ToolVersion, PathBuf)> {
     Some((version, "kind".into()))
 }
 
-/// Refuses a run on kind whose nodes have no image here and none that can be pulled.
+/// Where the cases of these combos run: on kind, on nodes of one image, which is pulled if it is not here.
 ///
 /// # Errors
-/// The versions without an image, and what to do.
-pub async fn check_images(provider: Provider, combos: &[&Combo]) -> anyhow::Result<()> {
+/// No image can be had, and what to do.
+pub async fn site(provider: Provider, combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
     match provider {
-        Provider::Local => return Ok(()),
+        Provider::Local => return Ok(Site::Local),
         Provider::Kind => {}
     }
     let engine = engine();
-    let versions: BTreeSet<KubeVersion> = combos.iter().filter_map(|combo| base(combo)).map(|it| it.version).collect();
-    let mut missing = Vec::new();
-    for version in versions {
-        if node_image(&engine, version).await.is_err() && !pulled(&engine, &format!("kindest/node:{version}")).await? {
-            missing.push(version.to_string());
-        }
+    let there = images(&engine).await?;
+    let oldest = combos.iter().flat_map(|combo| &combo.servers).map(|server| server.version).min();
+    let image = choose(&there, oldest.context("no case of this run can run on kind")?, release_of(binaries)?);
+    if !there.contains(&image.name) {
+        eprintln!("pulling {}", image.name);
+        engine.output(&["pull", "--quiet", &image.name]).await.with_context(|| {
+            format!("no node image is here and {} could not be pulled; `cargo xtask node-image` builds one", image.name)
+        })?;
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let versions = missing.join(" ");
-    Err(anyhow::anyhow!(
-        "no node image of Kubernetes {versions} is here and none could be pulled; `cargo xtask node-image {versions}` \
-         builds them"
-    ))
+    Ok(Site::Kind(Nodes { image, lease: None }))
 }
 
-/// Whether an image is there after an attempt to pull it.
-async fn pulled(engine: &Program, image: &str) -> anyhow::Result<bool> {
-    if let Err(error) = engine.output(&["pull", "--quiet", image]).await {
-        eprintln!("{error}");
-    }
-    Ok(has_image(engine, image).await?)
+/// The release of the kind that [`add_to`] has added.
+fn release_of(binaries: &Binaries) -> anyhow::Result<Release> {
+    let version = binaries.0.keys().find_map(|name| name.strip_prefix("kind-")?.parse().ok());
+    Ok(releases::release(version.context("this run has no kind")?)?)
 }

@@ -1,6 +1,7 @@
 //! The command line of skewlab.
 
 mod cli;
+mod clusters;
 mod exit;
 mod fetch;
 mod progress;

@@ -1,7 +1,10 @@
 //! Runs the cases of a plan, each in a test process of its own, a few at a time.
 
+use crate::clusters::{Clusters, Lease};
 use crate::select::Listed;
-use harness::record::{CaseOutcome, CaseRecord, RUN_DIR_VARIABLE};
+use harness::cluster::Site;
+use harness::cluster::kind::cluster::Shape;
+use harness::record::{CLUSTER_VARIABLE, CaseOutcome, CaseRecord, RUN_DIR_VARIABLE, RunPlan};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,6 +20,9 @@ const CASE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 /// The output of a test process, in the folder of its case.
 pub const OUTPUT_FILE: &str = "test.log";
 
+/// Clusters beyond those that cases use, so that not every change of shape costs the creation of one.
+const IDLE_CLUSTERS: usize = 2;
+
 /// Why a case has no record.
 pub type Missing = BTreeMap<String, String>;
 
@@ -24,13 +30,17 @@ pub type Missing = BTreeMap<String, String>;
 ///
 /// # Errors
 /// The signal handlers cannot be installed, or a folder cannot be written.
-pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> anyhow::Result<Missing> {
+pub async fn run(binary: &Path, cases: &[Listed], plan: &RunPlan, run: &Path, jobs: usize) -> anyhow::Result<Missing> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
     let mut board = Board::new(cases.len());
     let mut queue: Vec<usize> = (0..cases.len()).collect();
     let mut room = Room { busy: jobs, waiting: jobs };
-    let mut running: JoinSet<(usize, Result<ExitStatus, String>)> = JoinSet::new();
+    let mut running: JoinSet<(usize, Option<Lease>, Result<ExitStatus, String>)> = JoinSet::new();
+    let mut clusters = match &plan.site {
+        Site::Local => None,
+        Site::Kind(_) => Some(Clusters::new(most_at_a_time(cases, jobs) + IDLE_CLUSTERS)),
+    };
     let mut missing = Missing::new();
     let mut interrupted = false;
     loop {
@@ -38,14 +48,22 @@ pub async fn run(binary: &Path, cases: &[Listed], run: &Path, jobs: usize) -> an
             let index = queue.remove(at);
             let case = &cases[index];
             *room.of(case) -= 1;
-            let child = start(binary, case, run)?;
+            let shape = Shape::of(&case.scenario.first(&case.combo));
+            let lease = match (&mut clusters, shape) {
+                (Some(clusters), Some(shape)) => Some(clusters.lend(shape).await?),
+                (Some(_), None) | (None, _) => None,
+            };
+            let child = start(binary, case, run, lease.as_ref())?;
             board.started(case);
-            running.spawn(async move { (index, finish(child).await) });
+            running.spawn(async move { (index, lease, finish(child).await) });
         }
         tokio::select! {
             joined = running.join_next() => {
                 let Some(joined) = joined else { break };
-                let (index, result) = joined?;
+                let (index, lease, result) = joined?;
+                if let (Some(clusters), Some(lease)) = (&mut clusters, lease) {
+                    clusters.take_back(lease);
+                }
                 let case = &cases[index];
                 *room.of(case) += 1;
                 let record = CaseRecord::read(&case.id.dir(run));
@@ -99,12 +117,13 @@ impl Room {
     }
 }
 
-fn start(binary: &Path, case: &Listed, run: &Path) -> anyhow::Result<tokio::process::Child> {
+fn start(binary: &Path, case: &Listed, run: &Path, lease: Option<&Lease>) -> anyhow::Result<tokio::process::Child> {
     let dir = case.id.dir(run);
     std::fs::create_dir_all(&dir)?;
     let output = File::create(dir.join(OUTPUT_FILE))?;
     let mut command = harness::process::command(binary);
     command.args(["--exact", &case.test, "--nocapture"]).env(RUN_DIR_VARIABLE, run).env("RUST_BACKTRACE", "0");
+    command.envs(lease.map(|lease| (CLUSTER_VARIABLE, &lease.name)));
     command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
     Ok(tokio::process::Command::from(command).kill_on_drop(true).spawn()?)
 }

@@ -7,10 +7,10 @@ use crate::kind;
 use crate::progress::Terminal;
 use glob::Pattern;
 use harness::binaries::{self, KubeComponent, Sources, Wanted};
-use harness::cluster::{Binaries, ControlPlane, Purpose};
+use harness::cluster::{Binaries, ControlPlane, Purpose, Site};
 use harness::combo::{self, Combo};
 use harness::journal::Journal;
-use harness::provider::{Lacking, Need, Provider};
+use harness::provider::{Lacking, Need};
 use harness::version::KubeVersion;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,8 +32,8 @@ pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     kind::add_to(&mut binaries, args.provider)?;
     let dir = args.data.unwrap_or_else(|| target_dir().join(format!("up-{}", std::process::id())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(kind::check_images(args.provider, &[&combo]))?;
-    runtime.block_on(stay(args.provider, &combo, controller_manager, &binaries, &dir))?;
+    let site = runtime.block_on(kind::site(args.provider, &[&combo], &binaries))?;
+    runtime.block_on(stay(&site, &combo, controller_manager, &binaries, &dir))?;
     Ok(Ended::AsExpected)
 }
 
@@ -58,7 +58,7 @@ fn controller_manager_version(combo: &Combo) -> Option<KubeVersion> {
 }
 
 async fn stay(
-    provider: Provider,
+    site: &Site,
     combo: &Combo,
     controller_manager: Option<KubeVersion>,
     binaries: &Binaries,
@@ -68,8 +68,7 @@ async fn stay(
     let mut terminations = signal(SignalKind::terminate())?;
     let (sender, _receiver) = std::sync::mpsc::channel();
     let journal = Journal::new(sender);
-    let mut plane =
-        ControlPlane::start_etcd(provider, dir, binaries, &journal, Purpose { first: combo, combo }).await?;
+    let mut plane = ControlPlane::start_etcd(site, dir, binaries, &journal, Purpose { first: combo, combo }).await?;
     let begin = async {
         plane.start_servers().await?;
         let oldest = plane.server_ids().into_iter().min_by_key(|id| plane.spec(*id).map(|spec| spec.version).ok());

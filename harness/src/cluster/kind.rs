@@ -6,10 +6,11 @@ pub mod engine;
 pub mod manifest;
 pub mod node;
 pub mod node_image;
+pub mod nodes;
 pub mod owner;
 pub mod releases;
 pub mod cluster;
 mod error;
 
-pub use cluster::{Cluster, Server};
+pub use cluster::{Cluster, Nodes, Server};
 pub use error::KindError;

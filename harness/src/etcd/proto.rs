@@ -61,9 +61,22 @@ pub struct DeleteRangeRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct DeleteRangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub deleted: i64,
 }
+
+#[derive(Clone, PartialEq, Message)]
+pub struct CompactionRequest {
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    #[prost(bool, tag = "2")]
+    pub physical: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct CompactionResponse {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {

@@ -1,12 +1,12 @@
 //! What runs on kind need of their host besides what runs of processes need: a container engine, its cgroups and
 //! limits, kind, node images.
 
+use super::Line;
 use super::local::{Disk, disk};
-use super::{Line, list};
 use crate::binaries::ToolVersion;
+use crate::cluster::kind::nodes::choose;
 use crate::cluster::kind::releases::{self, LoadBalancer, Release};
-use crate::version::Minor;
-use std::collections::BTreeSet;
+use crate::version::KubeVersion;
 
 /// inotify instances and watches that kind's documentation asks for.
 const INOTIFY_ADVISED: Inotify = Inotify { instances: 512, watches: 524_288 };
@@ -33,8 +33,8 @@ pub struct Facts {
     pub kind_can_be_installed: bool,
     /// Whether images that are missing can be pulled or built: the network may be used.
     pub images_can_be_obtained: bool,
-    /// The minors of the nodes that runs create.
-    pub nodes: BTreeSet<Minor>,
+    /// The oldest server of the runs, which their nodes should not be newer than.
+    pub oldest: KubeVersion,
 }
 
 /// A container engine that answers.
@@ -85,9 +85,9 @@ pub fn judge(facts: &Facts) -> Vec<Line> {
     let engine_disk = facts.engine.as_ref().ok().and_then(|engine| engine.disk.as_ref());
     let advice = "free some, for example with `docker image prune`";
     lines.extend(engine_disk.map(|it| disk("engine disk", it, DISK_OF_CLUSTERS, "clusters", advice)));
-    if let Ok(engine) = &facts.engine {
-        lines.push(images(&engine.images, facts));
-        lines.extend(release_to_use(facts).map(|release| load_balancer(&engine.images, facts, release)));
+    if let (Ok(engine), Some(release)) = (&facts.engine, release_to_use(facts)) {
+        lines.push(node_image(&engine.images, facts, release));
+        lines.push(load_balancer(&engine.images, facts, release));
     }
     lines
 }
@@ -157,17 +157,10 @@ fn kind(facts: &Facts) -> Line {
     let Some(version) = kind_version(line) else {
         return Line::doubtful("kind", format!("`{line}` has no version"), "put a release of kind on PATH");
     };
-    let release = match releases::release(version) {
-        Ok(release) => release,
-        Err(error) => return Line::fails("kind", line, format!("{error}; put another one on PATH")),
-    };
-    let refused: BTreeSet<Minor> =
-        facts.nodes.iter().copied().filter(|node| release.kubeadm_api(*node).is_err()).collect();
-    let seen = match refused.is_empty() {
-        true => line.clone(),
-        false => format!("{line}, which makes no nodes of {}", list(&refused)),
-    };
-    Line::partly("kind", seen, &refused, &facts.nodes, "put a newer kind on PATH".into())
+    match releases::release(version) {
+        Ok(_) => Line::fine("kind", line),
+        Err(error) => Line::fails("kind", line, format!("{error}; put another one on PATH")),
+    }
 }
 
 /// The release that runs will use: the one that is there, else the one that is installed.
@@ -204,34 +197,24 @@ fn kind_version(line: &str) -> Option<ToolVersion> {
     rest.split([' ', '-', '+']).next()?.parse().ok()
 }
 
-/// Node images by their tags: `kindest/node:v1.33.1`, and those that are built for hosts without a registry.
-fn images(images: &[String], facts: &Facts) -> Line {
-    let minor_of = |image: &String| -> Option<Minor> {
-        let (repository, tag) = image.rsplit_once(':')?;
-        let is_node = repository.rsplit('/').next() == Some("node");
-        is_node.then(|| tag.parse::<crate::version::KubeVersion>().ok()).flatten().map(|version| version.minor)
-    };
-    let there: BTreeSet<Minor> = images.iter().filter_map(minor_of).collect();
-    let missing: BTreeSet<Minor> = facts.nodes.difference(&there).copied().collect();
-    let seen = match (there.is_empty(), missing.is_empty()) {
-        (_, true) => format!("of {}", list(&there)),
-        (true, false) => format!("none; missing: {}", list(&missing)),
-        (false, false) => format!("of {}; missing: {}", list(&there), list(&missing)),
-    };
-    if facts.images_can_be_obtained && !missing.is_empty() {
-        let advice = "they are pulled; where no registry answers, `cargo xtask node-image VERSION` builds one";
-        return Line::doubtful("node images", seen, advice);
+/// The one that nodes of a run will be of.
+fn node_image(images: &[String], facts: &Facts, release: Release) -> Line {
+    let fact = "node image";
+    let image = choose(images, facts.oldest, release).name;
+    match (images.contains(&image), facts.images_can_be_obtained) {
+        (true, _) => Line::fine(fact, image),
+        (false, true) => Line::doubtful(
+            fact,
+            format!("none; {image} is pulled"),
+            "where no registry answers, `cargo xtask node-image` builds one",
+        ),
+        (false, false) => Line::fails(fact, format!("none, and no {image}"), "load one with `docker load`"),
     }
-    Line::partly("node images", seen, &missing, &facts.nodes, "load them with `docker load`".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn minors(minors: impl IntoIterator<Item = u16>) -> BTreeSet<Minor> {
-        minors.into_iter().map(Minor).collect()
-    }
 
     fn healthy() -> Facts {
         let images = vec![
@@ -254,7 +237,7 @@ mod tests {
             kind: Ok("kind v0.30.0 go1.24.6 linux/amd64".into()),
             kind_can_be_installed: false,
             images_can_be_obtained: false,
-            nodes: minors([33, 34]),
+            oldest: KubeVersion::new(33, 13),
         }
     }
 
@@ -278,7 +261,7 @@ mod tests {
                 "inotify",
                 "kind",
                 "engine disk",
-                "node images",
+                "node image",
                 "load balancer image"
             ]
         );
@@ -304,9 +287,9 @@ mod tests {
     #[test]
     fn cgroup_v1_is_enough_because_kubelets_are_told_so() {
         for cgroups in [Cgroups::V1, Cgroups::Hybrid] {
-            is(&Facts { cgroups, nodes: minors(34..=36), ..healthy() }, "cgroups", "ok", "failCgroupV1: false");
+            is(&Facts { cgroups, ..healthy() }, "cgroups", "ok", "failCgroupV1: false");
         }
-        is(&Facts { cgroups: Cgroups::Elsewhere, nodes: minors([37]), ..healthy() }, "cgroups", "ok", "machine");
+        is(&Facts { cgroups: Cgroups::Elsewhere, ..healthy() }, "cgroups", "ok", "machine");
     }
 
     #[test]
@@ -338,14 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn kind_must_be_a_tried_release_that_knows_the_nodes() {
-        let version = |text: &str, nodes| Facts { kind: Ok(text.into()), nodes: minors(nodes), ..healthy() };
-        is(&version("kind v0.26.0 go1.23 linux/amd64", 33..=34), "kind", "FAIL", "v0.27 to v0.33");
-        is(&version("kind v0.31.0 go1.25 linux/amd64", 36..=37), "kind", "maybe", "no nodes of 1.37");
-        is(&version("kind v0.31.0 go1.25 linux/amd64", 37..=37), "kind", "FAIL", "newer kind");
-        is(&version("kind v0.32.0 go1.25 linux/amd64", 37..=37), "kind", "ok", "v0.32.0");
-        is(&version("kind v0.34.0 go1.27 linux/amd64", 33..=34), "kind", "FAIL", "v0.27 to v0.33");
-        is(&version("a fork", 33..=34), "kind", "maybe", "no version");
+    fn kind_must_be_a_tried_release() {
+        let version = |text: &str| Facts { kind: Ok(text.into()), ..healthy() };
+        is(&version("kind v0.26.0 go1.23 linux/amd64"), "kind", "FAIL", "v0.27 to v0.33");
+        is(&version("kind v0.32.0 go1.25 linux/amd64"), "kind", "ok", "v0.32.0");
+        is(&version("kind v0.34.0 go1.27 linux/amd64"), "kind", "FAIL", "v0.27 to v0.33");
+        is(&version("a fork"), "kind", "maybe", "no version");
     }
 
     #[test]
@@ -360,10 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn node_images_that_are_missing_are_pulled_or_built_but_not_offline() {
-        let nodes = |nodes, images_can_be_obtained| Facts { nodes: minors(nodes), images_can_be_obtained, ..healthy() };
-        is(&nodes(33..=35, false), "node images", "maybe", "of 1.33, 1.34; missing: 1.35");
-        is(&nodes(35..=36, false), "node images", "FAIL", "docker load");
-        is(&nodes(35..=36, true), "node images", "maybe", "cargo xtask node-image");
+    fn a_missing_node_image_is_pulled_or_built_but_not_offline() {
+        is(&healthy(), "node image", "ok", "kindest/node:v1.33.1");
+        let without = |images_can_be_obtained| {
+            let mut facts = Facts { images_can_be_obtained, ..healthy() };
+            facts.engine.as_mut().unwrap().images.retain(|image| !image.contains("/node:"));
+            facts
+        };
+        is(&without(true), "node image", "maybe", "cargo xtask node-image");
+        is(&without(false), "node image", "FAIL", "docker load");
     }
 }

@@ -24,10 +24,6 @@ use suites::readback::{ReadBack, read_back, replace_or_rewrite};
 use suites::rolling::{Traffic, roll, start_controller_manager, start_server_under_traffic};
 use suites::step::{await_locks, check_step, create_anchors};
 
-/// Servers of a rolling upgrade.
-const ROLLING_SERVERS: usize = 2;
-/// The usual number of servers of a highly available control plane.
-const HIGHLY_AVAILABLE: usize = 3;
 /// Times a server is killed.
 const CRASHES: usize = 4;
 /// How long etcd is paused from the start of a server on: a third of the minute its start hook has.

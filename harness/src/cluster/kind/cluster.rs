@@ -1,11 +1,11 @@
-//! The life of a cluster: created uniformly at its oldest version, its servers then taken to what is planned, deleted.
+//! The life of a cluster: created or taken over, emptied, its servers put in as planned, left for the next case or deleted.
 
-use super::config::{self, ClusterConfig};
-use super::engine::{Program, engine};
+use super::config::{self, ClusterConfig, Families};
+use super::engine::{CommandError, Program, engine};
 use super::manifest::Manifest;
 use super::node::{Node, StaticPod};
-use super::node_image::{has_image, image_name};
-use super::owner::{CLUSTER_LABEL, Owner, Stale};
+use super::nodes::NodeImage;
+use super::owner::{CLUSTER_LABEL, Owner};
 use super::{KindError, owner, releases};
 use crate::binaries::ToolVersion;
 use crate::client;
@@ -20,6 +20,7 @@ use crate::server::ServerSpec;
 use crate::version::KubeVersion;
 use crate::wait::{self, NotYet};
 use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -37,20 +38,26 @@ const READY_TIMEOUT: Duration = Duration::from_secs(120);
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// A controller manager is healthy some seconds after its start.
 const HEALTHY_TIMEOUT: Duration = Duration::from_secs(90);
-/// The kubelet without its API: while its own apiserver is away it would wait for it, for half a minute at a time, and
-/// static pods need none.
-const KUBELET_ALONE: &str = "if [ -f /etc/default/kubelet ]; then . /etc/default/kubelet; fi; echo \"KUBELET_EXTRA_ARGS=\\\"$KUBELET_EXTRA_ARGS \
-    --kubeconfig= --bootstrap-kubeconfig= --authorization-mode=AlwaysAllow --authentication-token-webhook=false\\\"\" \
-    >/etc/default/kubelet && systemctl restart kubelet";
 const PKI: &str = "/etc/kubernetes/pki";
 
-/// A running cluster; dropping it deletes it.
+/// What the cluster of a case is made of, and which one it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nodes {
+    /// The image of every node.
+    pub image: NodeImage,
+    /// The name of a cluster that outlives the case: taken over if it is there, created if not, and left empty. Without
+    /// one the case has a cluster of its own.
+    pub lease: Option<String>,
+}
+
+/// A running cluster. Dropping it deletes it: only one that was ended in order can be left to another case.
 pub struct Cluster {
     life: Life,
+    leased: bool,
     nodes: Vec<ControlPlaneNode>,
     etcd_endpoint: String,
     etcd_certificate: ClientCertificate,
-    /// Counts manifests: each is a pod of its own.
+    /// Counts manifests: each is a pod of its own, also beside those of the cases before.
     generation: AtomicU64,
 }
 
@@ -71,15 +78,19 @@ pub struct Server {
     _readyz: AbortOnDrop,
 }
 
-/// The containers of a cluster, from before they are made until they are gone.
+/// The containers of a cluster, from before they are made until they are gone or left to the next case.
 struct Life {
     engine: Program,
     kind: Program,
     name: String,
+    left: bool,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
+        if self.left {
+            return;
+        }
         let Ok(containers) = self.containers() else { return };
         let mut args = vec!["rm", "--force", "--volumes"];
         args.extend(containers.lines());
@@ -91,7 +102,13 @@ impl Drop for Life {
 }
 
 impl Life {
-    fn containers(&self) -> Result<String, super::engine::CommandError> {
+    /// Whether all nodes of the cluster are there and were made ready for servers. One that was cut off while it was made
+    /// is not.
+    async fn is_prepared(&self, nodes: &[Node]) -> bool {
+        join_all(nodes.iter().map(Node::is_prepared)).await.into_iter().all(|prepared| prepared)
+    }
+
+    fn containers(&self) -> Result<String, CommandError> {
         let filter = format!("label={CLUSTER_LABEL}={}", self.name);
         self.engine.output_blocking(&["ps", "--all", "--quiet", "--filter", &filter])
     }
@@ -117,30 +134,30 @@ pub struct Purpose<'a> {
 }
 
 impl Cluster {
-    /// Creates a cluster whose servers all run as the oldest of the combo, and returns them.
+    /// An empty cluster with a node per server and nothing in it but etcd: a new one, or the leased one.
     ///
     /// # Errors
     /// kind, the engine or a node fails; what they have logged lies in the directory of the case, and nothing is left.
-    pub async fn create(
+    pub async fn open(
+        nodes: &Nodes,
         purpose: Purpose<'_>,
         binaries: &Binaries,
         layout: &Layout,
-        journal: &Journal,
-    ) -> Result<(Cluster, ServerSpec, Vec<Server>), ClusterError> {
+    ) -> Result<Cluster, ClusterError> {
         let (kind_version, kind) = kind_of(binaries)?;
-        let base = base(purpose.first).ok_or(KindError::NoServer)?.clone();
+        let leased = nodes.lease.is_some();
+        let name = nodes.lease.clone().unwrap_or_else(|| Owner::this().next_name());
+        let life = Life { engine: engine(), kind, name, left: false };
+        let shape = Shape::of(purpose.first).ok_or(KindError::NoServer)?;
         let release = releases::release(kind_version).map_err(KindError::Release)?;
-        let kubeadm = release.kubeadm_api(base.version.minor).map_err(KindError::Release)?;
-        let engine = engine();
-        let image = node_image(&engine, base.version).await?;
-        let config = ClusterConfig { nodes: purpose.first.servers.len(), image, spec: base.clone(), kubeadm };
-        let file = layout.dir.join("kind.yaml");
-        write_atomically(&file, config::render(&config)?.as_bytes())?;
-        let life = Life { engine, kind, name: Owner::this().next_name() };
-        match Self::build(&life, &file, &base, purpose, binaries, layout, journal).await {
-            Ok((nodes, etcd_endpoint, etcd_certificate, servers)) => {
-                let generation = AtomicU64::new(0);
-                Ok((Cluster { life, nodes, etcd_endpoint, etcd_certificate, generation }, base, servers))
+        let kubeadm = release.kubeadm_api(nodes.image.version.minor).map_err(KindError::Release)?;
+        let config =
+            ClusterConfig { nodes: shape.nodes, image: nodes.image.clone(), families: shape.families, kubeadm };
+        match Self::build(&life, &config, purpose.combo, binaries, layout).await {
+            Ok((nodes, etcd_endpoint, etcd_certificate)) => {
+                // The names of pods must not come again in a cluster that other cases have used.
+                let generation = AtomicU64::new(u64::from(std::process::id()) * 1000);
+                Ok(Cluster { life, leased, nodes, etcd_endpoint, etcd_certificate, generation })
             }
             Err(error) => {
                 life.export_logs(&layout.dir).await;
@@ -151,51 +168,39 @@ impl Cluster {
 
     async fn build(
         life: &Life,
-        file: &Path,
-        base: &ServerSpec,
-        purpose: Purpose<'_>,
+        config: &ClusterConfig,
+        combo: &Combo,
         binaries: &Binaries,
         layout: &Layout,
-        journal: &Journal,
-    ) -> Result<(Vec<ControlPlaneNode>, String, ClientCertificate, Vec<Server>), ClusterError> {
-        let kubeconfig = layout.dir.join("kind.kubeconfig");
-        let (file, kubeconfig) = (file.to_string_lossy(), kubeconfig.to_string_lossy());
-        let args = ["create", "cluster", "--name", &life.name, "--config", &file, "--kubeconfig", &kubeconfig];
-        let args = [&args[..], &["--wait", "0s", "--retain"]].concat();
-        life.kind.logged(&args, &layout.log("kind-create"), CREATE_TIMEOUT).await.map_err(KindError::Command)?;
-
-        let count = purpose.first.servers.len();
-        let nodes: Vec<Node> = (1..=count)
+    ) -> Result<(Vec<ControlPlaneNode>, String, ClientCertificate), ClusterError> {
+        let nodes: Vec<Node> = (1..=config.nodes)
             .map(|number| Node { engine: life.engine.clone(), name: node_name(&life.name, number) })
             .collect();
-        let versions: BTreeSet<KubeVersion> = purpose.combo.servers.iter().map(|server| server.version).collect();
-        let prepared = join_all(nodes.into_iter().map(|node| prepare(node, &versions, binaries))).await;
-        let nodes: Vec<ControlPlaneNode> = prepared.into_iter().collect::<Result<_, _>>()?;
+        if !life.is_prepared(&nodes).await {
+            owner::remove_named(&life.engine, &life.name).await.map_err(KindError::Command)?;
+            create(life, config, layout).await?;
+            let prepared = join_all(nodes.iter().map(|node| node.prepare(&[APISERVER, CONTROLLER_MANAGER, SCHEDULER])));
+            prepared.await.into_iter().collect::<Result<(), KindError>>()?;
+        }
+        let versions: BTreeSet<KubeVersion> = combo.servers.iter().map(|server| server.version).collect();
+        let taken = join_all(nodes.into_iter().map(|node| take(node, &versions, binaries))).await;
+        let nodes: Vec<ControlPlaneNode> = taken.into_iter().collect::<Result<_, _>>()?;
 
         let first = &nodes.first().ok_or(KindError::NoServer)?.node;
-        let user = admin(first).await?;
         let read = async |path: &str| first.shell(&format!("cat {PKI}/etcd/{path}")).await.map_err(KindError::Command);
         let certificate = ClientCertificate {
             authority: read("ca.crt").await?,
             certificate: read("healthcheck-client.crt").await?,
             key: read("healthcheck-client.key").await?,
         };
-        let etcd = format!("https://{}", first.published(2379).await.map_err(KindError::Command)?);
-        let mut servers = Vec::new();
+        let endpoint = format!("https://{}", first.published(2379).await.map_err(KindError::Command)?);
+        Etcd::with_tls(&endpoint, &certificate)?.remove_everything().await?;
+        let user = admin(first).await?;
         for (id, node) in (0..).map(ServerId).zip(&nodes) {
             let kubeconfig = kubeconfig_text(&user, &node.url, &id.to_string());
             write_private(&layout.kubeconfig(id), kubeconfig.as_bytes())?;
-            let pod = node.node.adopt(APISERVER, APISERVER, &layout.log(&id.to_string())).await?;
-            // kind drops patches that match nothing without a word.
-            if let Some(missing) = config::missing_flag(base, &pod.process.command) {
-                let seen = pod.process.command.join(" ");
-                return Err(ClusterError::NotAsPlanned { server: id, what: "command line", planned: missing, seen });
-            }
-            servers.push(node.ready(id, base, pod, layout, journal).await?);
-            // What ran since the cluster was made ran as this.
-            journal.topology(TopologyEvent::Ready { server: id });
         }
-        Ok((nodes, etcd, certificate, servers))
+        Ok((nodes, endpoint, certificate))
     }
 
     /// Puts a kube-apiserver into the node of a server that is down, and waits until it is ready and as planned.
@@ -282,18 +287,17 @@ impl Cluster {
         self.life.export_logs(&layout.dir).await;
     }
 
-    /// Deletes it. One that is deleted already is no error.
+    /// Leaves it to the next case if it is leased, else deletes it. Its servers must be stopped. One that is deleted
+    /// already is no error.
     ///
     /// # Errors
     /// The engine does not delete it.
-    pub async fn delete(self) -> Result<(), ClusterError> {
-        let containers = self.life.containers().map_err(KindError::Command)?;
-        let containers: Vec<String> = containers.lines().map(str::to_string).collect();
-        if !containers.is_empty() {
-            let cluster = Stale { name: self.life.name.clone(), containers };
-            owner::remove(&self.life.engine, &cluster).await.map_err(KindError::Command)?;
+    pub async fn end(mut self) -> Result<(), ClusterError> {
+        if self.leased {
+            self.life.left = true;
+            return Ok(());
         }
-        Ok(())
+        Ok(owner::remove_named(&self.life.engine, &self.life.name).await.map_err(KindError::Command)?)
     }
 
     fn next_generation(&self) -> u64 {
@@ -355,29 +359,48 @@ impl ControlPlaneNode {
     }
 }
 
-/// Takes everything out of a node that a scenario has not asked for, and makes the versions known that will run in it.
-async fn prepare(
+/// What tells clusters apart that can stand in for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Control-plane nodes.
+    pub nodes: usize,
+    /// The families of Services, which those of the nodes follow.
+    pub families: Families,
+}
+
+impl Shape {
+    /// The shape for these servers; `None` without servers.
+    pub fn of(servers: &Combo) -> Option<Shape> {
+        let first = servers.servers.first()?;
+        Some(Shape { nodes: servers.servers.len(), families: Families::of(&first.service_ranges) })
+    }
+}
+
+async fn create(life: &Life, config: &ClusterConfig, layout: &Layout) -> Result<(), ClusterError> {
+    let file = layout.dir.join("kind.yaml");
+    write_atomically(&file, config::render(config).as_bytes())?;
+    let kubeconfig = layout.dir.join("kind.kubeconfig");
+    let (file, kubeconfig) = (file.to_string_lossy(), kubeconfig.to_string_lossy());
+    let args = ["create", "cluster", "--name", &life.name, "--config", &file, "--kubeconfig", &kubeconfig];
+    let args = [&args[..], &["--wait", "0s", "--retain"]].concat();
+    let log = layout.log("kind-create");
+    Ok(life.kind.logged(&args, &log, CREATE_TIMEOUT).await.map_err(KindError::Command)?)
+}
+
+/// Takes over a node that was made ready, and makes the versions known that will run in it.
+async fn take(
     node: Node,
     versions: &BTreeSet<KubeVersion>,
     binaries: &Binaries,
 ) -> Result<ControlPlaneNode, ClusterError> {
-    let manifest = async |component: &str| {
-        let text = node.shell(&format!("cat /etc/kubernetes/manifests/{component}.yaml")).await?;
-        Ok::<Manifest, KindError>(Manifest::parse(&text)?)
-    };
+    node.clear(&[APISERVER, CONTROLLER_MANAGER]).await?;
+    let manifest = async |component: &str| Ok::<Manifest, KindError>(Manifest::parse(&node.stock(component).await?)?);
     let (apiserver, controller_manager) = (manifest(APISERVER).await?, manifest(CONTROLLER_MANAGER).await?);
-    node.set_aside(&[CONTROLLER_MANAGER, SCHEDULER]).await?;
-    node.shell(KUBELET_ALONE).await.map_err(KindError::Command)?;
     for version in versions {
         node.import(APISERVER, *version, &binaries.path(APISERVER, &version.to_string())?).await?;
     }
     let url = format!("https://{}", node.published(6443).await.map_err(KindError::Command)?);
     Ok(ControlPlaneNode { node, url, apiserver, controller_manager })
-}
-
-/// What a cluster is created as: the oldest of its servers, the first of several.
-pub fn base(first: &Combo) -> Option<&ServerSpec> {
-    first.servers.iter().min_by_key(|server| server.version)
 }
 
 /// As kind names its nodes.
@@ -392,19 +415,6 @@ fn kind_of(binaries: &Binaries) -> Result<(ToolVersion, Program), KindError> {
         Some((version, Program(path.clone())))
     });
     found.ok_or(KindError::NoKind)
-}
-
-/// The image of a node that the engine has: one that skewlab has built before one of kind.
-///
-/// # Errors
-/// It has none.
-pub async fn node_image(engine: &Program, version: KubeVersion) -> Result<String, KindError> {
-    for image in [image_name(version), format!("kindest/node:{version}")] {
-        if has_image(engine, &image).await? {
-            return Ok(image);
-        }
-    }
-    Err(KindError::NoNodeImage { version })
 }
 
 /// The cluster and the user of the strongest kubeconfig of a node: the one that no role has to exist for.
@@ -432,15 +442,15 @@ fn kubeconfig_text(admin: &Value, url: &str, name: &str) -> String {
 mod tests {
     use super::*;
     use crate::combo;
-    use crate::gates::AllocatorMode;
 
     #[test]
-    fn a_cluster_begins_as_the_oldest_of_its_servers() {
-        let bitmap = combo::v1_33(AllocatorMode::Bitmap);
-        let dual_write = combo::v1_33(AllocatorMode::DualWrite);
-        assert_eq!(base(&Combo::new([bitmap.clone(), dual_write.clone()])), Some(&bitmap));
-        assert_eq!(base(&Combo::new([combo::release(34), dual_write.clone()])), Some(&dual_write));
-        assert_eq!(base(&Combo::new([])), None);
+    fn clusters_of_equal_shape_serve_servers_of_any_version() {
+        let of = |servers: Vec<ServerSpec>| Shape::of(&Combo::new(servers));
+        assert_eq!(of(vec![combo::release(31), combo::release(32)]), of(vec![combo::release(36), combo::release(37)]));
+        assert_ne!(of(vec![combo::release(33)]), of(vec![combo::release(33), combo::release(33)]));
+        let v6 = combo::release(33).ranges(&Families::V6.ranges());
+        assert_eq!(of(vec![v6]), Some(Shape { nodes: 1, families: Families::V6 }));
+        assert_eq!(of(vec![]), None);
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! The configuration of a cluster, from the templates in `kind-configs`.
 
+use super::nodes::NodeImage;
 use super::releases::KubeadmApi;
-use crate::gates::Gate;
-use crate::server::{ServerSpec, SpecError};
-use crate::version::Minor;
 use ipnet::IpNet;
 
 const CLUSTER: &str = include_str!("../../../../kind-configs/cluster.yaml");
@@ -15,10 +13,10 @@ pub struct ClusterConfig {
     /// Control-plane nodes.
     pub nodes: usize,
     /// The image of every node.
-    pub image: String,
-    /// What every kube-apiserver starts as; its version is that of the image.
-    pub spec: ServerSpec,
-    /// The configuration that this kind writes for this Kubernetes.
+    pub image: NodeImage,
+    /// The families of its Services.
+    pub families: Families,
+    /// The configuration that this kind writes for the Kubernetes of the image.
     pub kubeadm: KubeadmApi,
 }
 
@@ -94,76 +92,26 @@ pub fn names() -> Vec<(String, usize, Families)> {
 }
 
 /// The text that `kind create cluster --config` reads.
-///
-/// # Errors
-/// A specification that no release would start.
-pub fn render(config: &ClusterConfig) -> Result<String, SpecError> {
-    let families = Families::of(&config.spec.service_ranges);
+pub fn render(config: &ClusterConfig) -> String {
+    let ClusterConfig { nodes, image, families, kubeadm } = config;
+    // The recording needs every revision.
+    let apiserver = [("etcd-compaction-interval", "0".to_string())];
     let mut etcd = vec![("unsafe-no-fsync", "true".to_string())];
     if families.is_v6_first() {
         // Published ports lead to the IPv4 address of a node, on which kubeadm would not let etcd listen.
         etcd.push(("listen-client-urls", "https://[::]:2379".into()));
     }
-    let node = NODE.replace("@IMAGE@", &config.image);
+    let ranges: Vec<String> = families.ranges().iter().map(ToString::to_string).collect();
+    let node = NODE.replace("@IMAGE@", &image.name);
     let text = CLUSTER
         .replace("@IP_FAMILY@", families.kind_name())
-        .replace("@SERVICE_SUBNET@", &config.spec.ranges_flag())
-        .replace("@NODES@", vec![node.trim_end(); config.nodes].join("\n").as_str())
-        .replace("@KUBEADM_API@", config.kubeadm.api_version())
-        .replace("@APISERVER_ARGS@", &extra_args(config.kubeadm, 6, &apiserver_args(&config.spec)))
-        .replace("@CONTROLLER_MANAGER_ARGS@", &extra_args(config.kubeadm, 6, &controller_manager_args(&config.spec)?))
-        .replace("@ETCD_ARGS@", &extra_args(config.kubeadm, 8, &etcd));
+        .replace("@SERVICE_SUBNET@", &ranges.join(","))
+        .replace("@NODES@", vec![node.trim_end(); *nodes].join("\n").as_str())
+        .replace("@KUBEADM_API@", kubeadm.api_version())
+        .replace("@APISERVER_ARGS@", &extra_args(*kubeadm, 6, &apiserver))
+        .replace("@ETCD_ARGS@", &extra_args(*kubeadm, 8, &etcd));
     let (_, body) = text.split_once('\n').expect("the template must have lines");
-    Ok(body.to_string())
-}
-
-/// The flags of a specification that kubeadm does not write itself.
-fn apiserver_args(spec: &ServerSpec) -> Vec<(&'static str, String)> {
-    // The recording needs every revision from 1 on.
-    let mut args = vec![("etcd-compaction-interval", "0".to_string())];
-    args.extend(spec_flags(spec).into_iter().filter(|(name, _)| *name != "service-cluster-ip-range"));
-    args
-}
-
-/// The flags that make a kube-apiserver what its specification says, without the dashes.
-pub(super) fn spec_flags(spec: &ServerSpec) -> Vec<(&'static str, String)> {
-    let mut flags = Vec::new();
-    if let Some(minor) = spec.emulated {
-        flags.push(("emulated-version", minor.to_string()));
-    }
-    if !spec.gates.is_empty() {
-        flags.push(("feature-gates", spec.gates.to_string()));
-    }
-    if !spec.runtime_config.is_empty() {
-        let entries: Vec<String> = spec.runtime_config.iter().map(|(api, value)| format!("{api}={value}")).collect();
-        flags.push(("runtime-config", entries.join(",")));
-    }
-    flags.push(("service-cluster-ip-range", spec.ranges_flag()));
-    flags
-}
-
-/// A flag of a specification that a command line does not have, or has twice.
-pub(super) fn missing_flag(spec: &ServerSpec, command: &[String]) -> Option<String> {
-    spec_flags(spec).into_iter().find_map(|(name, value)| {
-        let (start, planned) = (format!("--{name}="), format!("--{name}={value}"));
-        let said: Vec<&String> = command.iter().filter(|arg| arg.starts_with(&start)).collect();
-        (said != [&planned]).then_some(planned)
-    })
-}
-
-/// While the cluster is made its controller manager signs certificates and tokens; it keeps away from ServiceCIDRs, which
-/// only the one that a scenario starts may touch.
-fn controller_manager_args(spec: &ServerSpec) -> Result<Vec<(&'static str, String)>, SpecError> {
-    let mut args = vec![("controllers", "*,bootstrapsigner,tokencleaner,-service-cidr-controller".to_string())];
-    args.extend(controller_manager_gates(spec)?.map(|gates| ("feature-gates", gates)));
-    Ok(args)
-}
-
-/// Up to 1.33 the controller manager must follow its apiserver; from 1.34 on the gate is locked.
-pub(super) fn controller_manager_gates(spec: &ServerSpec) -> Result<Option<String>, SpecError> {
-    let gate = Gate::MultiCidrServiceAllocator;
-    let value = spec.effective_gates()?[&gate];
-    Ok((spec.version.minor < Minor(34)).then(|| format!("{gate}={value}")))
+    body.to_string()
 }
 
 fn extra_args(api: KubeadmApi, indent: usize, args: &[(&str, String)]) -> String {
@@ -178,14 +126,12 @@ fn extra_args(api: KubeadmApi, indent: usize, args: &[(&str, String)]) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::combo;
-    use crate::gates::AllocatorMode;
+    use crate::version::KubeVersion;
     use serde_json::Value;
 
     fn rendered(nodes: usize, families: Families, kubeadm: KubeadmApi) -> Value {
-        let spec = combo::v1_33(AllocatorMode::Bitmap).ranges(&families.ranges());
-        let config = ClusterConfig { nodes, image: "skewlab/node:v1.33.13".into(), spec, kubeadm };
-        let text = render(&config).unwrap();
+        let image = NodeImage::built_here(KubeVersion::new(33, 13));
+        let text = render(&ClusterConfig { nodes, image, families, kubeadm });
         assert!(!text.contains('@'), "{text}");
         serde_saphyr::from_str(&text).unwrap()
     }
@@ -210,22 +156,10 @@ mod tests {
     #[test]
     fn extra_arguments_have_the_form_of_the_kubeadm_version() {
         let old = patches(&rendered(2, Families::V4, KubeadmApi::V1Beta3));
-        assert_eq!(old[0]["apiServer"]["extraArgs"]["feature-gates"], "MultiCIDRServiceAllocator=false");
         assert_eq!(old[0]["apiServer"]["extraArgs"]["etcd-compaction-interval"], "0");
         let new = patches(&rendered(2, Families::V4, KubeadmApi::V1Beta4));
         assert_eq!(new[0]["apiVersion"], "kubeadm.k8s.io/v1beta4");
         assert_eq!(new[0]["etcd"]["local"]["extraArgs"][0]["name"], "unsafe-no-fsync");
-    }
-
-    #[test]
-    fn a_flag_that_a_server_was_not_given_is_missing() {
-        let spec = combo::v1_33(AllocatorMode::Bitmap);
-        let command = |flags: &[&str]| flags.iter().map(|flag| flag.to_string()).collect::<Vec<_>>();
-        let (gates, range) =
-            ("--feature-gates=MultiCIDRServiceAllocator=false", "--service-cluster-ip-range=10.0.0.0/16");
-        assert_eq!(missing_flag(&spec, &command(&["kube-apiserver", range, gates, "--runtime-config="])), None);
-        assert_eq!(missing_flag(&spec, &command(&[range])), Some(gates.to_string()));
-        assert_eq!(missing_flag(&spec, &command(&[range, gates, "--feature-gates=A=true"])), Some(gates.to_string()));
     }
 
     #[test]

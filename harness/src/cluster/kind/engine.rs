@@ -24,6 +24,15 @@ pub fn engine() -> Program {
     Program(said.map_or_else(|| "docker".into(), PathBuf::from))
 }
 
+/// The images that the engine has, as `repository:tag`.
+///
+/// # Errors
+/// The engine does not answer.
+pub async fn images(engine: &Program) -> Result<Vec<String>, CommandError> {
+    let text = engine.output(&["images", "--format", "{{.Repository}}:{{.Tag}}"]).await?;
+    Ok(text.lines().map(str::to_string).collect())
+}
+
 impl Program {
     /// Runs it and returns what it printed.
     ///

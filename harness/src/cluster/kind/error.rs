@@ -5,7 +5,6 @@ use super::manifest::ManifestError;
 use super::releases::ReleaseError;
 use crate::files::FileError;
 use crate::server::SpecError;
-use crate::version::KubeVersion;
 use std::time::Duration;
 
 /// A cluster or a server in it that does not do what it should.
@@ -29,12 +28,6 @@ pub enum KindError {
     /// The plan has no kind.
     #[error("this run has no kind; put one on PATH or run `cargo xtask fetch --component kind`")]
     NoKind,
-    /// No image of a node.
-    #[error("no node image of Kubernetes {version}: neither {} nor kindest/node:{version} is here; `cargo xtask node-image {version}` builds one", super::node_image::image_name(*version))]
-    NoNodeImage {
-        /// Of which Kubernetes.
-        version: KubeVersion,
-    },
     /// A plan without servers.
     #[error("a cluster must have a server")]
     NoServer,
@@ -45,14 +38,6 @@ pub enum KindError {
         node: String,
         /// What is wrong.
         why: String,
-    },
-    /// A component that should run does not.
-    #[error("{component} does not run on {node}")]
-    NoProcess {
-        /// Which.
-        component: &'static str,
-        /// Where.
-        node: String,
     },
     /// It ended although nobody ended it.
     #[error("{component} on {node} ended by itself; its last output:\n{log}")]
@@ -89,10 +74,8 @@ impl KindError {
             | KindError::Manifest(_)
             | KindError::Spec(_)
             | KindError::NoKind
-            | KindError::NoNodeImage { .. }
             | KindError::NoServer
             | KindError::Kubeconfig { .. }
-            | KindError::NoProcess { .. }
             | KindError::NotReady { .. } => None,
         }
     }

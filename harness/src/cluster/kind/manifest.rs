@@ -1,6 +1,6 @@
 //! Static pods: the manifests that kubeadm writes, changed into those of the servers that are planned.
 
-use super::config::{controller_manager_gates, spec_flags};
+use crate::gates::Gate;
 use crate::server::{ServerSpec, SpecError};
 use crate::version::{KubeVersion, Minor};
 use serde_json::{Value, json};
@@ -90,6 +90,30 @@ impl Manifest {
 /// The image of a component.
 pub fn image(component: &str, version: KubeVersion) -> String {
     format!("registry.k8s.io/{component}:{version}")
+}
+
+/// The flags that make a kube-apiserver what its specification says, without the dashes.
+fn spec_flags(spec: &ServerSpec) -> Vec<(&'static str, String)> {
+    let mut flags = Vec::new();
+    if let Some(minor) = spec.emulated {
+        flags.push(("emulated-version", minor.to_string()));
+    }
+    if !spec.gates.is_empty() {
+        flags.push(("feature-gates", spec.gates.to_string()));
+    }
+    if !spec.runtime_config.is_empty() {
+        let entries: Vec<String> = spec.runtime_config.iter().map(|(api, value)| format!("{api}={value}")).collect();
+        flags.push(("runtime-config", entries.join(",")));
+    }
+    flags.push(("service-cluster-ip-range", spec.ranges_flag()));
+    flags
+}
+
+/// Up to 1.33 the controller manager must follow its apiserver; from 1.34 on the gate is locked.
+fn controller_manager_gates(spec: &ServerSpec) -> Result<Option<String>, SpecError> {
+    let gate = Gate::MultiCidrServiceAllocator;
+    let value = spec.effective_gates()?[&gate];
+    Ok((spec.version.minor < Minor(34)).then(|| format!("{gate}={value}")))
 }
 
 fn is_flag_of(arg: &str, names: &[&str]) -> bool {

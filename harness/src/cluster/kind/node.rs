@@ -25,6 +25,12 @@ const COMM_LENGTH: usize = 15;
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Where manifests wait that must not run: on the file system of those that run, so that a move is one step.
 const ASIDE: &str = "/etc/kubernetes/skewlab";
+/// Says that a node is ready for servers.
+const PREPARED: &str = "/etc/kubernetes/skewlab/prepared";
+/// Adds to the arguments of the kubelet that it runs alone.
+const KUBELET_ALONE: &str = "if [ -f /etc/default/kubelet ]; then . /etc/default/kubelet; fi; \
+    echo \"KUBELET_EXTRA_ARGS=\\\"$KUBELET_EXTRA_ARGS --kubeconfig= --bootstrap-kubeconfig= \
+    --authorization-mode=AlwaysAllow --authentication-token-webhook=false\\\"\" >/etc/default/kubelet";
 /// Second names of logs, because the kubelet removes the first ones with their pods.
 const LOGS: &str = "/var/log/skewlab";
 
@@ -102,18 +108,6 @@ impl Node {
         Ok(())
     }
 
-    /// The process of a component that runs as a static pod of this name.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub async fn adopt(&self, component: &'static str, name: &str, log: &Path) -> Result<StaticPod, KindError> {
-        let (node, log) = (self.clone(), log.to_path_buf());
-        match self.look(component, name).await? {
-            Seen::Runs(process) => Ok(StaticPod { node, component, name: name.into(), log, process }),
-            Seen::Nothing | Seen::Ended => Err(KindError::NoProcess { component, node: self.name.clone() }),
-        }
-    }
-
     /// Puts a manifest into the node in one step and waits for its process.
     ///
     /// # Errors
@@ -179,15 +173,44 @@ impl Node {
         format!("/var/log/pods/kube-system_{pod}-{}_*/{component}/0.log", self.name)
     }
 
-    /// Takes manifests away and waits until their processes are gone.
+    /// Takes static pods of kubeadm out of the node for good, and lets the kubelet go on without its API: while the
+    /// apiserver of its node is away it would wait for it, for half a minute at a time, and static pods need none.
     ///
     /// # Errors
-    /// They do not end.
-    pub async fn set_aside(&self, components: &[&'static str]) -> Result<(), KindError> {
-        for component in components {
-            let script = format!("mkdir -p {ASIDE} && mv -f {MANIFESTS}/{component}.yaml {ASIDE}/{component}.stock");
-            self.shell(&script).await?;
-        }
+    /// The node does not take it.
+    pub async fn prepare(&self, components: &[&'static str]) -> Result<(), KindError> {
+        let moved = components
+            .iter()
+            .map(|it| format!("mv {MANIFESTS}/{it}.yaml {ASIDE}/{it}.stock; pkill -9 -x {}; ", comm(it)));
+        let moved: String = moved.collect();
+        // What was killed stays dead: the kubelet, which would start it again, does not find its manifest.
+        self.shell(&format!(
+            "systemctl stop kubelet && mkdir -p {ASIDE} && {moved} {KUBELET_ALONE} && systemctl start kubelet && touch {PREPARED}"
+        ))
+        .await?;
+        Ok(())
+    }
+
+    /// Whether [`Node::prepare`] has ended here.
+    pub async fn is_prepared(&self) -> bool {
+        self.shell(&format!("test -f {PREPARED}")).await.is_ok()
+    }
+
+    /// The manifest that kubeadm wrote for a component that was taken out.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn stock(&self, component: &str) -> Result<String, CommandError> {
+        self.shell(&format!("cat {ASIDE}/{component}.stock")).await
+    }
+
+    /// Ends what a case that was cut off has left running.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn clear(&self, components: &[&'static str]) -> Result<(), KindError> {
+        let manifests: Vec<String> = components.iter().map(|it| format!("{MANIFESTS}/{it}.yaml")).collect();
+        self.shell(&format!("rm -rf {} {LOGS}", manifests.join(" "))).await?;
         for component in components {
             self.await_gone(component).await?;
         }

@@ -3,6 +3,7 @@
 
 use super::archive::{OneBinary, image_archive};
 use super::engine::{CommandError, Program, engine};
+use super::nodes::NodeImage;
 use super::releases;
 use crate::binaries::{KubeComponent, Obtained, ToolVersion, Wanted};
 use crate::files::FileError;
@@ -52,11 +53,6 @@ const BALANCER_FILES: [(&str, &str); 3] = [
     ("haproxy.cfg", include_str!("../../../../kind-configs/node-image/load-balancer/haproxy.cfg")),
     ("limits.cfg", include_str!("../../../../kind-configs/node-image/load-balancer/limits.cfg")),
 ];
-
-/// The name of the node image that this module builds.
-pub fn image_name(version: KubeVersion) -> String {
-    format!("skewlab/node:{version}")
-}
 
 /// The binaries that a node image needs.
 pub fn wanted(version: KubeVersion) -> Vec<Wanted> {
@@ -117,7 +113,7 @@ pub async fn build(
     let version_file = context.join("kind/version");
     fs::write(&version_file, version.to_string()).map_err(|source| FileError::new("write", &version_file, source))?;
 
-    let node = image_name(version);
+    let NodeImage { name: node, .. } = NodeImage::built_here(version);
     report(&format!("building {node}"));
     docker_build(&engine, &context, &base, &[&node]).await?;
 

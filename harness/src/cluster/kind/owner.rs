@@ -32,7 +32,7 @@ impl Owner {
     }
 
     /// The name of another cluster of it.
-    pub(super) fn next_name(&self) -> String {
+    pub fn next_name(&self) -> String {
         let Owner { boot, pid, started } = self;
         format!("{PREFIX}-{boot}-{pid}-{started}-{}", CLUSTERS.fetch_add(1, Ordering::Relaxed))
     }
@@ -65,11 +65,15 @@ pub struct Stale {
 /// # Errors
 /// The engine does not answer.
 pub async fn stale(engine: &Program) -> Result<Vec<Stale>, CommandError> {
+    let boot = boot();
+    Ok(stale_in(&listed(engine).await?, |owner, runs| owner.is_gone(&boot, started(owner.pid), runs)))
+}
+
+/// A line per container of a kind cluster: its name, its state, its cluster.
+async fn listed(engine: &Program) -> Result<String, CommandError> {
     let format = format!("{{{{.Names}}}} {{{{.State}}}} {{{{.Label \"{CLUSTER_LABEL}\"}}}}");
     let filter = format!("label={CLUSTER_LABEL}");
-    let listed = engine.output(&["ps", "--all", "--filter", &filter, "--format", &format]).await?;
-    let boot = boot();
-    Ok(stale_in(&listed, |owner, runs| owner.is_gone(&boot, started(owner.pid), runs)))
+    engine.output(&["ps", "--all", "--filter", &filter, "--format", &format]).await
 }
 
 fn stale_in(listed: &str, is_gone: impl Fn(&Owner, bool) -> bool) -> Vec<Stale> {
@@ -83,6 +87,28 @@ fn stale_in(listed: &str, is_gone: impl Fn(&Owner, bool) -> bool) -> Vec<Stale> 
     }
     let stale = clusters.into_iter().filter(|(name, (_, runs))| Owner::of(name).is_some_and(|it| is_gone(&it, *runs)));
     stale.map(|(name, (containers, _))| Stale { name: name.to_string(), containers }).collect()
+}
+
+/// Removes a cluster by its name, if it is there.
+///
+/// # Errors
+/// The engine does not remove it.
+pub async fn remove_named(engine: &Program, name: &str) -> Result<(), CommandError> {
+    let filter = format!("label={CLUSTER_LABEL}={name}");
+    let listed = engine.output(&["ps", "--all", "--quiet", "--filter", &filter]).await?;
+    let containers: Vec<String> = listed.lines().map(str::to_string).collect();
+    match containers.is_empty() {
+        true => Ok(()),
+        false => remove(engine, &Stale { name: name.into(), containers }).await,
+    }
+}
+
+/// The clusters of an owner, whether it lives or not.
+///
+/// # Errors
+/// The engine does not answer.
+pub async fn clusters_of(engine: &Program, owner: &Owner) -> Result<Vec<Stale>, CommandError> {
+    Ok(stale_in(&listed(engine).await?, |it, _| it == owner))
 }
 
 /// Removes the containers of a stale cluster with their volumes.

@@ -1,17 +1,29 @@
 //! What the releases of kind differ in, as far as it matters here.
 
 use crate::binaries::ToolVersion;
-use crate::version::Minor;
+use crate::version::{KubeVersion, Minor};
 
 /// The minors of kind that are supported, `0.x`.
 const RELEASES: [Release; 7] = [
-    Release { minor: 27, node: Minor(32), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
-    Release { minor: 28, node: Minor(33), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
-    Release { minor: 29, node: Minor(33), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
-    Release { minor: 30, node: Minor(34), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
-    Release { minor: 31, node: Minor(35), balancer: HAPROXY_2025, newest: Minor(36), beta4_from: None },
-    Release { minor: 32, node: Minor(36), balancer: ENVOY, newest: Minor(37), beta4_from: Some(Minor(36)) },
-    Release { minor: 33, node: Minor(37), balancer: ENVOY, newest: Minor(37), beta4_from: Some(Minor(36)) },
+    Release { minor: 27, node: KubeVersion::new(32, 2), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
+    Release { minor: 28, node: KubeVersion::new(33, 1), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
+    Release { minor: 29, node: KubeVersion::new(33, 1), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
+    Release { minor: 30, node: KubeVersion::new(34, 0), balancer: HAPROXY_2023, newest: Minor(36), beta4_from: None },
+    Release { minor: 31, node: KubeVersion::new(35, 0), balancer: HAPROXY_2025, newest: Minor(36), beta4_from: None },
+    Release {
+        minor: 32,
+        node: KubeVersion::new(36, 1),
+        balancer: ENVOY,
+        newest: Minor(37),
+        beta4_from: Some(Minor(36)),
+    },
+    Release {
+        minor: 33,
+        node: KubeVersion::new(37, 0),
+        balancer: ENVOY,
+        newest: Minor(37),
+        beta4_from: Some(Minor(36)),
+    },
 ];
 
 const HAPROXY_2023: LoadBalancer = LoadBalancer::Haproxy("kindest/haproxy:v20230606-42a2262b");
@@ -24,8 +36,8 @@ const ENVOY: LoadBalancer = LoadBalancer::Envoy("envoyproxy/envoy:v1.36.2");
 pub struct Release {
     /// The `30` of `0.30`.
     pub minor: u16,
-    /// The Kubernetes of its default node image.
-    pub node: Minor,
+    /// The Kubernetes of its default node image, `kindest/node:VERSION`.
+    pub node: KubeVersion,
     /// What it puts before several control planes.
     pub balancer: LoadBalancer,
     /// The newest Kubernetes it can create: kubeadm 1.37 no longer reads the v1beta3 that kind up to 0.31 writes.
@@ -139,7 +151,7 @@ mod tests {
     fn every_release_has_its_own_row_and_creates_its_default_node() {
         for row in RELEASES {
             assert_eq!(release(ToolVersion::new(0, row.minor, 0)), Ok(row));
-            row.kubeadm_api(row.node).unwrap();
+            row.kubeadm_api(row.node.minor).unwrap();
         }
         let message = release(ToolVersion::new(0, 26, 0)).unwrap_err().to_string();
         assert!(message.contains("v0.27 to v0.33"), "{message}");
