@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub mod comparison;
 pub mod junit;
 pub mod markdown;
 

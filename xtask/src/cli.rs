@@ -27,6 +27,8 @@ pub enum Command {
     Fetch(crate::fetch::Args),
     /// Judge saved runs or cases again from their recordings
     Check(CheckArgs),
+    /// Compare runs of different providers by combo, in one table
+    Compare(crate::compare::Args),
     /// Measure start times and memory of servers and the speed of the judge, and print medians with their spread
     Bench(BenchArgs),
     /// Look at what runs need of this host and say what to do about what is missing

@@ -2,6 +2,7 @@
 
 mod cli;
 mod clusters;
+mod compare;
 mod exit;
 mod fetch;
 mod progress;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(args),
         Command::Fetch(args) => fetch::run_command(args),
         Command::Check(args) => check::run(args),
+        Command::Compare(args) => compare::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Matrix(args) => matrix::run(args),
