@@ -131,11 +131,20 @@ impl Running {
         }
     }
 
-    async fn kill(self) -> Result<(), ClusterError> {
+    /// Kills it, and records when it died.
+    async fn kill(self, id: ServerId, journal: &Journal) -> Result<(), ClusterError> {
+        let killed = TopologyEvent::Killed { server: id };
         match self {
-            Running::Local(server) => server.process.kill().await.map(|_| ()).map_err(ClusterError::from),
-            Running::Kind(server) => server.pod.kill().await.map_err(ClusterError::from),
+            Running::Local(server) => {
+                server.process.kill().await?;
+                journal.topology(killed);
+            }
+            Running::Kind(server) => {
+                journal.topology_at(server.pod.kill().await?, killed);
+                server.pod.stop().await?;
+            }
         }
+        Ok(())
     }
 
     async fn check_running(&mut self) -> Result<(), ClusterError> {
@@ -330,9 +339,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn kill_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.take(id)?.kill().await?;
-        self.journal.topology(TopologyEvent::Killed { server: id });
-        Ok(())
+        self.take(id)?.kill(id, &self.journal).await
     }
 
     /// Gives the place of a server that is down another specification; it is not started.

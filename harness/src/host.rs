@@ -200,7 +200,13 @@ fn sys_resource() -> Option<bool> {
     Some(bits >> CAP_SYS_RESOURCE & 1 == 1)
 }
 
-fn inotify() -> Option<Inotify> {
+/// Processors that this process may use.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The limits of inotify; `None` where the system has none.
+pub fn inotify() -> Option<Inotify> {
     let number = |name: &str| fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?.trim().parse().ok();
     Some(Inotify { instances: number("max_user_instances")?, watches: number("max_user_watches")? })
 }

@@ -81,8 +81,8 @@ pub struct E2eArgs {
     /// What runs the servers: local (processes) or kind (nodes)
     #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
-    /// Busy cases at the same time, beside as many that mostly wait [default: local two per processor, at most 8; kind 1
-    /// per two processors]
+    /// Busy cases at the same time, beside as many that mostly wait [default: local two per processor, kind one, at
+    /// most 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
     /// Print the plan and stop

@@ -28,9 +28,9 @@ use std::time::Instant;
 use xshell::{Shell, cmd};
 
 /// Busy cases at the same time by default: a starting server keeps a processor busy, then it waits for clients.
-const JOBS_PER_PROCESSOR: usize = 2;
-/// While nodes start they keep this many processors busy; more clusters at a time only make each other late.
-const PROCESSORS_PER_CLUSTER: usize = 2;
+const LOCAL_JOBS_PER_PROCESSOR: usize = 2;
+/// Kubelets, containerd and members of etcd want their share as well.
+const KIND_JOBS_PER_PROCESSOR: usize = 1;
 /// Most busy cases at the same time by default: each has two or three servers of some 300 MB.
 const MOST_JOBS: usize = 8;
 
@@ -185,11 +185,11 @@ pub fn list_tests(binary: &Path) -> anyhow::Result<String> {
 
 /// Cases at the same time when nobody says how many.
 pub fn default_jobs(provider: Provider) -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match provider {
-        Provider::Local => (processors * JOBS_PER_PROCESSOR).min(MOST_JOBS),
-        Provider::Kind => (processors / PROCESSORS_PER_CLUSTER).clamp(1, MOST_JOBS),
-    }
+    let jobs_per_processor = match provider {
+        Provider::Local => LOCAL_JOBS_PER_PROCESSOR,
+        Provider::Kind => KIND_JOBS_PER_PROCESSOR,
+    };
+    (host::processors() * jobs_per_processor).min(MOST_JOBS)
 }
 
 /// The root of the workspace.

@@ -39,6 +39,12 @@ pub enum KindError {
         /// What is wrong.
         why: String,
     },
+    /// The clock of a node.
+    #[error("{node} does not say what time it is; its `date` must know nanoseconds (%N)")]
+    Clock {
+        /// Which node.
+        node: String,
+    },
     /// It ended although nobody ended it.
     #[error("{component} on {node} ended by itself; its last output:\n{log}")]
     Exited {
@@ -76,6 +82,7 @@ impl KindError {
             | KindError::NoKind
             | KindError::NoServer
             | KindError::Kubeconfig { .. }
+            | KindError::Clock { .. }
             | KindError::NotReady { .. } => None,
         }
     }

@@ -9,7 +9,7 @@ use crate::wait::{self, NotYet};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// From the removal of a manifest to the end of the process: the grace of a pod is 30 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -254,14 +254,17 @@ impl StaticPod {
         self.taken_away().await.map(|_| ())
     }
 
-    /// Kills it (SIGKILL); the manifest is gone before the kubelet notices.
+    /// Kills its process (SIGKILL) and takes its manifest away before the kubelet notices. Returns when that was: a call
+    /// into a node takes longer than many a request that the death may have cut off.
     ///
     /// # Errors
-    /// It is not there.
-    pub async fn kill(&self) -> Result<(), KindError> {
-        self.node.shell(&format!("kill -9 {}; {}", self.process.pid, self.away_script())).await?;
-        self.node.await_gone(self.component).await?;
-        self.keep_log().await.map(|_| ())
+    /// It is not there, or the node's clock is none.
+    pub async fn kill(&self) -> Result<SystemTime, KindError> {
+        let script = format!("date +%s%N && kill -9 {} && {}", self.process.pid, self.away_script());
+        let text = self.node.shell(&script).await?;
+        // Containers have the clock of their host.
+        let nanoseconds: u64 = text.trim().parse().map_err(|_| KindError::Clock { node: self.node.name.clone() })?;
+        Ok(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds))
     }
 
     /// Resident memory in bytes; 0 for a process that is gone.
