@@ -38,7 +38,7 @@ impl Row {
 }
 
 /// Every leg. The local ones of the night have each case exactly once, which `cargo xtask matrix` checks.
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 10] = [
     // `.ci/run` has the gate matrix and the paths around 1.33 already: here are both ends of the supported minors.
     Row::local(
         Event::PullRequest,
@@ -53,10 +53,8 @@ const ROWS: [Row; 12] = [
     Row::local(Event::Nightly, "upgrade-from-1.31-1.32", &["upgrade", "flags"], &["v1_31_*", "v1_32_*"]),
     Row::local(Event::Nightly, "upgrade-from-1.33", &["upgrade", "flags"], &["v1_33_*"]),
     Row::local(Event::Nightly, "upgrade-from-1.34-1.36", &["upgrade", "flags"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
-    // A case on kind takes a minute for its cluster alone: shorter legs.
-    Row::kind("kind-gates-bitmap", &["skew"], &["v1_33_bitmap__*"]),
-    Row::kind("kind-gates-dual-write", &["skew"], &["v1_33_dual_write__*"]),
-    Row::kind("kind-gates-ip-address", &["skew"], &["v1_33_ip_address__*"]),
+    // The same on kind, where a case takes longer.
+    Row::kind("kind-gates", &["recording", "skew"], &[]),
     Row::kind("kind-upgrade-from-1.31-1.32", &["upgrade", "flags"], &["v1_31_*", "v1_32_*"]),
     Row::kind("kind-upgrade-from-1.33", &["upgrade", "flags"], &["v1_33_*"]),
     Row::kind("kind-upgrade-from-1.34-1.36", &["upgrade", "flags"], &["v1_34_*", "v1_35_*", "v1_36_*"]),

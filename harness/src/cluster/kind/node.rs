@@ -158,14 +158,7 @@ impl Node {
              elif crictl ps --all --state exited --label io.kubernetes.pod.name={name}-{node} --quiet | grep -q .; \
              then echo ended; fi"
         );
-        let text = self.shell(&script).await?;
-        let mut lines = text.lines();
-        let first = lines.next();
-        Ok(match (first, first.and_then(|line| line.parse().ok())) {
-            (None, _) => Seen::Nothing,
-            (Some(_), Some(pid)) => Seen::Runs(NodeProcess { pid, command: lines.map(str::to_string).collect() }),
-            (Some(_), None) => Seen::Ended,
-        })
+        Ok(seen_in(&self.shell(&script).await?))
     }
 
     /// Where the kubelet keeps the log of a static pod.
@@ -311,6 +304,20 @@ impl StaticPod {
     }
 }
 
+/// What [`Node::look`] has printed: a process id with the command line after it, or that the container has ended.
+fn seen_in(text: &str) -> Seen {
+    let mut lines = text.lines();
+    let first = lines.next();
+    let command: Vec<String> = lines.map(str::to_string).collect();
+    match (first, first.and_then(|line| line.parse().ok())) {
+        (None, _) => Seen::Nothing,
+        // Between fork and exec, and after its end, a process has no command line: it is not there yet, or no longer.
+        (Some(_), Some(_)) if command.is_empty() => Seen::Nothing,
+        (Some(_), Some(pid)) => Seen::Runs(NodeProcess { pid, command }),
+        (Some(_), None) => Seen::Ended,
+    }
+}
+
 /// The name of a program as the kernel keeps it.
 fn comm(component: &str) -> &str {
     &component[..component.len().min(COMM_LENGTH)]
@@ -330,6 +337,15 @@ mod tests {
         let line = "2026-12-02T11:23:26.952624715Z stderr F I1202 11:23:26.952 1 main.go:1] ready";
         assert_eq!(without_cri_prefix(line), "I1202 11:23:26.952 1 main.go:1] ready");
         assert_eq!(without_cri_prefix("odd"), "odd");
+    }
+
+    #[test]
+    fn a_process_without_a_command_line_is_not_there_yet() {
+        let runs = |pid| Seen::Runs(NodeProcess { pid, command: vec!["kube-apiserver".into(), "--x=1".into()] });
+        assert_eq!(seen_in("12\nkube-apiserver\n--x=1\n"), runs(12));
+        assert_eq!(seen_in("12\n"), Seen::Nothing);
+        assert_eq!(seen_in(""), Seen::Nothing);
+        assert_eq!(seen_in("ended\n"), Seen::Ended);
     }
 
     #[test]
