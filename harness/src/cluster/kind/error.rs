@@ -31,9 +31,9 @@ pub enum KindError {
     /// A plan without servers.
     #[error("a cluster must have a server")]
     NoServer,
-    /// The administrator's kubeconfig in a node.
-    #[error("the kubeconfig of the administrator in {node} is not what kubeadm writes: {why}")]
-    Kubeconfig {
+    /// What kubeadm leaves in a node.
+    #[error("kubeconfig, certificates or manifests in {node} are not what kubeadm writes: {why}")]
+    Secrets {
         /// Which node.
         node: String,
         /// What is wrong.
@@ -81,7 +81,7 @@ impl KindError {
             | KindError::Spec(_)
             | KindError::NoKind
             | KindError::NoServer
-            | KindError::Kubeconfig { .. }
+            | KindError::Secrets { .. }
             | KindError::Clock { .. }
             | KindError::NotReady { .. } => None,
         }
