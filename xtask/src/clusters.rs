@@ -36,6 +36,11 @@ impl Clusters {
         self.lent_nodes == 0 || self.lent_nodes + shape.nodes <= self.most_nodes
     }
 
+    /// Whether a cluster of this shape is there that no case has.
+    pub fn has_idle(&self, shape: Shape) -> bool {
+        self.idle.iter().any(|lease| lease.shape == shape)
+    }
+
     /// Lends an idle cluster of this shape, or a new one; then others that nobody uses may have to go.
     ///
     /// # Errors
@@ -78,7 +83,9 @@ mod tests {
         let one = clusters.lend(shape(2)).await.unwrap();
         let two = clusters.lend(shape(2)).await.unwrap();
         assert_ne!(one.name, two.name);
+        assert!(!clusters.has_idle(shape(2)));
         clusters.take_back(one.clone());
+        assert!(clusters.has_idle(shape(2)) && !clusters.has_idle(shape(3)));
         assert_eq!(clusters.lend(shape(2)).await.unwrap(), one);
     }
 

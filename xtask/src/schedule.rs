@@ -91,13 +91,15 @@ pub async fn run(binary: &Path, cases: &[Listed], plan: &RunPlan, run: &Path, jo
     Ok(missing)
 }
 
-/// The place in the queue of the first case that there is room for.
+/// The place in the queue of the first case that there is room for, rather one whose cluster is there and idle.
 fn next(queue: &[usize], cases: &[Listed], room: Room, clusters: Option<&Clusters>) -> Option<usize> {
-    queue.iter().position(|index| {
-        let case = &cases[*index];
+    let fits = |case: &Listed| {
         let cluster = clusters.zip(shape(case));
         room.has(case) && cluster.is_none_or(|(clusters, shape)| clusters.has_room(shape))
-    })
+    };
+    let has_cluster = |case: &Listed| clusters.zip(shape(case)).is_some_and(|(it, shape)| it.has_idle(shape));
+    let at_once = queue.iter().position(|index| fits(&cases[*index]) && has_cluster(&cases[*index]));
+    at_once.or_else(|| queue.iter().position(|index| fits(&cases[*index])))
 }
 
 /// The cluster that a case needs on kind.
