@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod error;
+mod flags;
 pub mod kind;
 mod live;
 mod local;
@@ -185,7 +186,7 @@ impl Site {
 
 /// What the servers run on.
 enum Ground {
-    Local { pki: Pki, etcd: Box<EtcdServer> },
+    Local { etcd: Box<EtcdServer> },
     Kind(kind::Cluster),
 }
 
@@ -223,9 +224,9 @@ impl ControlPlane {
         std::fs::create_dir_all(dir).map_err(|source| FileError::new("create", dir, source))?;
         let ground = match site {
             Site::Local => {
-                let pki = Pki::create(&layout.pki())?;
+                Pki::create(&layout.pki())?;
                 let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
-                Ground::Local { pki, etcd: Box::new(etcd) }
+                Ground::Local { etcd: Box::new(etcd) }
             }
             Site::Kind(nodes) => Ground::Kind(kind::Cluster::open(nodes, purpose, binaries, &layout).await?),
         };
@@ -301,10 +302,10 @@ impl ControlPlane {
         let spec = &self.slot(id)?.spec;
         spec.validate()?;
         let started = match &self.ground {
-            Ground::Local { pki, etcd } => {
+            Ground::Local { etcd } => {
                 let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
                 let (layout, journal) = (&self.layout, &self.journal);
-                local::Apiserver::start(id, spec, &program, layout, pki, etcd.endpoint(), journal)
+                local::Apiserver::start(id, spec, &program, layout, etcd.endpoint(), journal)
                     .await
                     .map(|server| Running::Local(Box::new(server)))
             }
@@ -395,9 +396,9 @@ impl ControlPlane {
             return Err(ClusterError::TwoControllerManagers);
         }
         let started = match (&self.ground, self.running(server)?) {
-            (Ground::Local { pki, .. }, Running::Local(running)) => {
+            (Ground::Local { .. }, Running::Local(running)) => {
                 let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
-                let started = local::ControllerManager::start(&program, version, running, &self.layout, pki);
+                let started = local::ControllerManager::start(&program, version, running, &self.layout);
                 Manager::Local(started.await?)
             }
             (Ground::Kind(cluster), Running::Kind(_)) => {
