@@ -1,7 +1,7 @@
 //! A control plane under test: etcd and several kube-apiservers on it, each of its own version and gates.
 //!
 //! Scenarios use a [`ControlPlane`] through the operations below and never see whether a server is a process of this
-//! host or a static pod of a kind node.
+//! host, a static pod of a kind node or a container.
 
 use crate::binaries::Obtained;
 use crate::etcd::Etcd;
@@ -19,11 +19,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod containers;
 mod error;
+mod flags;
 pub mod kind;
 mod live;
 mod local;
 
+use containers::{Container, Containers};
 pub use error::ClusterError;
 pub use kind::cluster::Purpose;
 use live::record_metrics;
@@ -114,6 +117,7 @@ struct Slot {
 enum Running {
     Local(Box<local::Apiserver>),
     Kind(Box<kind::Server>),
+    Container(Box<containers::Server>),
 }
 
 impl Running {
@@ -121,6 +125,7 @@ impl Running {
         match self {
             Running::Local(server) => &server.client,
             Running::Kind(server) => &server.client,
+            Running::Container(server) => &server.client,
         }
     }
 
@@ -128,6 +133,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Running::Kind(server) => server.pod.stop().await.map_err(ClusterError::from),
+            Running::Container(server) => server.container.stop(STOP_GRACE).await.map_err(ClusterError::from),
         }
     }
 
@@ -143,6 +149,11 @@ impl Running {
                 journal.topology_at(server.pod.kill().await?, killed);
                 server.pod.stop().await?;
             }
+            Running::Container(server) => {
+                server.container.kill().await?;
+                journal.topology(killed);
+                server.container.remove().await?;
+            }
         }
         Ok(())
     }
@@ -151,6 +162,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.check_running().map_err(ClusterError::from),
             Running::Kind(server) => server.pod.check_running().await.map_err(ClusterError::from),
+            Running::Container(server) => server.container.check_running().await.map_err(ClusterError::from),
         }
     }
 
@@ -158,6 +170,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.pid().and_then(local::resident_memory).unwrap_or_default(),
             Running::Kind(server) => server.pod.resident_memory().await,
+            Running::Container(server) => server.container.resident_memory().await,
         }
     }
 }
@@ -171,6 +184,8 @@ pub enum Site {
     Local,
     /// A kind cluster.
     Kind(kind::Nodes),
+    /// A container per server.
+    Containers(containers::Images),
 }
 
 impl Site {
@@ -179,20 +194,47 @@ impl Site {
         match self {
             Site::Local => Provider::Local,
             Site::Kind(_) => Provider::Kind,
+            Site::Containers(_) => Provider::Containers,
         }
     }
 }
 
 /// What the servers run on.
 enum Ground {
-    Local { pki: Pki, etcd: Box<EtcdServer> },
-    Kind(kind::Cluster),
+    Local { etcd: Box<EtcdServer> },
+    Kind(Box<kind::Cluster>),
+    Containers(Box<Containers>),
 }
 
 /// A running kube-controller-manager.
 enum Manager {
     Local(local::ControllerManager),
     Kind(kind::node::StaticPod),
+    Container(Box<Container>),
+}
+
+/// What can be paused: it stops running without ending.
+enum Pausable<'a> {
+    Process(&'a Process),
+    Container(&'a Container),
+}
+
+impl Pausable<'_> {
+    async fn pause(&self) -> Result<(), ClusterError> {
+        match self {
+            Pausable::Process(process) => process.pause(),
+            Pausable::Container(container) => container.pause().await?,
+        }
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), ClusterError> {
+        match self {
+            Pausable::Process(process) => process.resume(),
+            Pausable::Container(container) => container.resume().await?,
+        }
+        Ok(())
+    }
 }
 
 /// etcd and its apiservers. Stop it with [`ControlPlane::stop`]; dropping it kills everything.
@@ -208,7 +250,7 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Starts etcd; no apiserver runs yet. Processes: in a directory that may hold the data of an earlier control plane.
-    /// Nodes of kind: a cluster with an empty etcd.
+    /// Nodes of kind: a cluster with an empty etcd. Containers: an etcd without data.
     ///
     /// # Errors
     /// A binary or image is missing, or etcd does not get ready.
@@ -223,11 +265,15 @@ impl ControlPlane {
         std::fs::create_dir_all(dir).map_err(|source| FileError::new("create", dir, source))?;
         let ground = match site {
             Site::Local => {
-                let pki = Pki::create(&layout.pki())?;
+                Pki::create(&layout.pki())?;
                 let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
-                Ground::Local { pki, etcd: Box::new(etcd) }
+                Ground::Local { etcd: Box::new(etcd) }
             }
-            Site::Kind(nodes) => Ground::Kind(kind::Cluster::open(nodes, purpose, binaries, &layout).await?),
+            Site::Kind(nodes) => Ground::Kind(Box::new(kind::Cluster::open(nodes, purpose, binaries, &layout).await?)),
+            Site::Containers(images) => {
+                Pki::create(&layout.pki())?;
+                Ground::Containers(Box::new(Containers::open(images, &layout).await?))
+            }
         };
         Ok(ControlPlane {
             layout,
@@ -287,10 +333,10 @@ impl ControlPlane {
         id: ServerId,
         pause: Duration,
     ) -> Result<(), ClusterError> {
-        self.pause_etcd()?;
+        self.pause_etcd().await?;
         let paused = async {
             tokio::time::sleep(pause).await;
-            self.resume_etcd()
+            self.resume_etcd().await
         };
         let (resumed, started) = tokio::join!(paused, self.launch(id));
         resumed?;
@@ -301,10 +347,10 @@ impl ControlPlane {
         let spec = &self.slot(id)?.spec;
         spec.validate()?;
         let started = match &self.ground {
-            Ground::Local { pki, etcd } => {
+            Ground::Local { etcd } => {
                 let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
                 let (layout, journal) = (&self.layout, &self.journal);
-                local::Apiserver::start(id, spec, &program, layout, pki, etcd.endpoint(), journal)
+                local::Apiserver::start(id, spec, &program, layout, etcd.endpoint(), journal)
                     .await
                     .map(|server| Running::Local(Box::new(server)))
             }
@@ -312,6 +358,10 @@ impl ControlPlane {
                 .start_server(id, spec, &self.binaries, &self.layout, &self.journal)
                 .await
                 .map(|server| Running::Kind(Box::new(server))),
+            Ground::Containers(containers) => containers
+                .start_server(id, spec, &self.layout, &self.journal)
+                .await
+                .map(|server| Running::Container(Box::new(server))),
         };
         // Whatever went wrong, its process is gone with the error.
         started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
@@ -365,8 +415,8 @@ impl ControlPlane {
     ///
     /// # Errors
     /// It does not run, or the provider cannot pause one.
-    pub fn pause_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.process(id)?.pause();
+    pub async fn pause_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.server_to_pause(id)?.pause().await?;
         self.journal.topology(TopologyEvent::Paused { server: id });
         Ok(())
     }
@@ -375,8 +425,8 @@ impl ControlPlane {
     ///
     /// # Errors
     /// It does not run, or the provider cannot pause one.
-    pub fn resume_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.process(id)?.resume();
+    pub async fn resume_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.server_to_pause(id)?.resume().await?;
         self.journal.topology(TopologyEvent::Resumed { server: id });
         Ok(())
     }
@@ -395,9 +445,9 @@ impl ControlPlane {
             return Err(ClusterError::TwoControllerManagers);
         }
         let started = match (&self.ground, self.running(server)?) {
-            (Ground::Local { pki, .. }, Running::Local(running)) => {
+            (Ground::Local { .. }, Running::Local(running)) => {
                 let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
-                let started = local::ControllerManager::start(&program, version, running, &self.layout, pki);
+                let started = local::ControllerManager::start(&program, version, running, &self.layout);
                 Manager::Local(started.await?)
             }
             (Ground::Kind(cluster), Running::Kind(_)) => {
@@ -405,7 +455,14 @@ impl ControlPlane {
                 let (binaries, layout) = (&self.binaries, &self.layout);
                 Manager::Kind(cluster.start_controller_manager(server, version, spec, binaries, layout).await?)
             }
-            (Ground::Local { .. }, Running::Kind(_)) | (Ground::Kind(_), Running::Local(_)) => {
+            (Ground::Containers(containers), Running::Container(running)) => {
+                let started =
+                    containers.start_controller_manager(version, running, self.spec(server)?, &self.layout).await?;
+                Manager::Container(Box::new(started))
+            }
+            (Ground::Local { .. }, Running::Kind(_) | Running::Container(_))
+            | (Ground::Kind(_), Running::Local(_) | Running::Container(_))
+            | (Ground::Containers(_), Running::Local(_) | Running::Kind(_)) => {
                 unreachable!("the servers of a control plane must be those of its provider")
             }
         };
@@ -422,6 +479,7 @@ impl ControlPlane {
             None => {}
             Some(Manager::Local(running)) => running.process.stop(STOP_GRACE).await.map(|_| ())?,
             Some(Manager::Kind(pod)) => pod.stop().await?,
+            Some(Manager::Container(container)) => container.stop(STOP_GRACE).await?,
         }
         Ok(())
     }
@@ -430,19 +488,18 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The provider cannot.
-    pub fn pause_etcd(&self) -> Result<(), ClusterError> {
-        let etcd = self.etcd_process()?;
+    pub async fn pause_etcd(&self) -> Result<(), ClusterError> {
+        let etcd = self.etcd_to_pause()?;
         self.journal.topology(TopologyEvent::FaultBegin { fault: "etcd paused".into() });
-        etcd.pause();
-        Ok(())
+        etcd.pause().await
     }
 
     /// Lets a paused etcd go on (SIGCONT).
     ///
     /// # Errors
     /// The provider cannot.
-    pub fn resume_etcd(&self) -> Result<(), ClusterError> {
-        self.etcd_process()?.resume();
+    pub async fn resume_etcd(&self) -> Result<(), ClusterError> {
+        self.etcd_to_pause()?.resume().await?;
         self.journal.topology(TopologyEvent::FaultEnd { fault: "etcd paused".into() });
         Ok(())
     }
@@ -477,6 +534,7 @@ impl ControlPlane {
         match &self.ground {
             Ground::Local { etcd, .. } => Ok(Etcd::new(etcd.endpoint())?),
             Ground::Kind(cluster) => cluster.etcd(),
+            Ground::Containers(containers) => containers.etcd(),
         }
     }
 
@@ -493,6 +551,7 @@ impl ControlPlane {
         match &mut self.ground {
             Ground::Local { etcd, .. } => etcd.process.check_running()?,
             Ground::Kind(_) => {}
+            Ground::Containers(containers) => containers.check_etcd().await?,
         }
         for server in self.slots.iter_mut().filter_map(|slot| slot.running.as_mut()) {
             server.check_running().await?;
@@ -500,11 +559,12 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Resident memory of the servers now, in bytes; of processes with that of etcd.
+    /// Resident memory of the servers now, in bytes; but on nodes with that of etcd.
     pub async fn resident_memory(&self) -> u64 {
         let mut sum = match &self.ground {
             Ground::Local { etcd, .. } => etcd.process.pid().and_then(local::resident_memory).unwrap_or_default(),
             Ground::Kind(_) => 0,
+            Ground::Containers(containers) => containers.etcd_container().resident_memory().await,
         };
         for server in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
             sum += server.resident_memory().await;
@@ -512,10 +572,11 @@ impl ControlPlane {
         sum
     }
 
-    /// After a failure: what only the nodes have logged goes into the directory of the case. Processes log there anyway.
+    /// After a failure: what only the nodes have logged goes into the directory of the case. Processes and containers log there
+    /// anyway.
     pub async fn export_logs(&self) {
         match &self.ground {
-            Ground::Local { .. } => {}
+            Ground::Local { .. } | Ground::Containers(_) => {}
             Ground::Kind(cluster) => cluster.export_logs(&self.layout).await,
         }
     }
@@ -551,6 +612,7 @@ impl ControlPlane {
         match self.ground {
             Ground::Local { etcd, .. } => etcd.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Ground::Kind(cluster) => cluster.end().await,
+            Ground::Containers(containers) => containers.delete().await,
         }
     }
 
@@ -559,6 +621,7 @@ impl ControlPlane {
         match self.ground {
             Ground::Local { .. } => Provider::Local,
             Ground::Kind(_) => Provider::Kind,
+            Ground::Containers(_) => Provider::Containers,
         }
     }
 
@@ -567,18 +630,19 @@ impl ControlPlane {
         if provider.has(need) { Ok(()) } else { Err(Lacking { provider, need }) }
     }
 
-    /// The process of a server, to be paused.
-    fn process(&self, id: ServerId) -> Result<&Process, ClusterError> {
+    fn server_to_pause(&self, id: ServerId) -> Result<Pausable<'_>, ClusterError> {
         match self.running(id)? {
-            Running::Local(server) => Ok(&server.process),
+            Running::Local(server) => Ok(Pausable::Process(&server.process)),
             Running::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseServer }.into()),
+            Running::Container(server) => Ok(Pausable::Container(&server.container)),
         }
     }
 
-    fn etcd_process(&self) -> Result<&Process, ClusterError> {
+    fn etcd_to_pause(&self) -> Result<Pausable<'_>, ClusterError> {
         match &self.ground {
-            Ground::Local { etcd, .. } => Ok(&etcd.process),
+            Ground::Local { etcd, .. } => Ok(Pausable::Process(&etcd.process)),
             Ground::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseEtcd }.into()),
+            Ground::Containers(containers) => Ok(Pausable::Container(containers.etcd_container())),
         }
     }
 

@@ -146,7 +146,11 @@ pub fn ports(count: usize) -> Result<usize, String> {
     Ok(held.len())
 }
 
-async fn engine() -> Result<Engine, String> {
+/// The container engine, if it answers.
+///
+/// # Errors
+/// There is none, or why it does not.
+pub async fn engine() -> Result<Engine, String> {
     let chosen = std::env::var(ENGINE_VARIABLE).ok().filter(|name| CHOICES.contains(&name.as_str()));
     let command = match chosen {
         Some(name) => name,

@@ -13,6 +13,8 @@ pub enum Provider {
     Local,
     /// Nodes of kind clusters.
     Kind,
+    /// Containers on this host.
+    Containers,
 }
 
 /// An operation that not every provider has.
@@ -24,19 +26,21 @@ pub enum Need {
     PauseServer,
     /// A server joins later. A kind cluster cannot grow.
     AddServer,
-    /// A control plane starts on the data of an earlier one. Nodes keep theirs to themselves.
+    /// A control plane starts on the data of an earlier one. Nodes and containers keep theirs to themselves.
     ReuseData,
 }
 
 impl Provider {
     /// Every provider.
-    pub const ALL: [Provider; 2] = [Provider::Local, Provider::Kind];
+    pub const ALL: [Provider; 3] = [Provider::Local, Provider::Kind, Provider::Containers];
 
     /// Whether it has an operation.
     pub fn has(self, need: Need) -> bool {
         match (self, need) {
             (Provider::Local, Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::ReuseData) => true,
             (Provider::Kind, Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::ReuseData) => false,
+            (Provider::Containers, Need::PauseEtcd | Need::PauseServer | Need::AddServer) => true,
+            (Provider::Containers, Need::ReuseData) => false,
         }
     }
 }
@@ -46,6 +50,7 @@ impl fmt::Display for Provider {
         f.write_str(match self {
             Provider::Local => "local",
             Provider::Kind => "kind",
+            Provider::Containers => "containers",
         })
     }
 }
@@ -65,7 +70,7 @@ impl FromStr for Provider {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Provider::ALL.into_iter().find(|provider| provider.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is no provider; there are local and kind"))
+        found.ok_or_else(|| format!("`{text}` is no provider; there are local, kind and containers"))
     }
 }
 
@@ -88,7 +93,7 @@ mod tests {
         for provider in Provider::ALL {
             assert_eq!(provider.to_string().parse(), Ok(provider));
         }
-        assert!("kidn".parse::<Provider>().unwrap_err().contains("local and kind"));
+        assert!("kidn".parse::<Provider>().unwrap_err().contains("local, kind and containers"));
     }
 
     #[test]

@@ -226,7 +226,7 @@ impl Setup {
             None => by_hand(&combo)?,
         };
         match &mut site {
-            Site::Local => {}
+            Site::Local | Site::Containers(_) => {}
             Site::Kind(nodes) => nodes.lease = std::env::var(CLUSTER_VARIABLE).ok(),
         }
         let provider = site.provider();

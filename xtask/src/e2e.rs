@@ -4,13 +4,12 @@ use crate::cli::E2eArgs;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
 use crate::kind;
-use crate::progress::Terminal;
 use crate::schedule::{self, OUTPUT_FILE};
 use crate::select::{self, Listed, Wishes};
+use crate::site;
 use anyhow::Context;
 use comfy_table::{Table, presets};
-use harness::binaries::{self, KubeComponent, Sources, Wanted};
-use harness::cluster::Binaries;
+use harness::binaries::{self, KubeComponent, Wanted};
 use harness::combo::Combo;
 use harness::expect::expectation;
 use harness::files::write_atomically;
@@ -40,7 +39,7 @@ const MOST_JOBS: usize = 8;
 /// A plan that cannot work, or an environment that fails before any case ran.
 pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     let from_to = from_to(&args)?;
-    let binary = build_test_binary()?;
+    let binary = build_test_binary(args.provider)?;
     let listed = select::parse_list(&list_tests(&binary)?, from_to.as_ref())?;
     // A path that a user names is one of upgrades.
     let suites = match (&from_to, args.suites.is_empty()) {
@@ -61,11 +60,9 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
         return Ok(Ended::AsExpected);
     }
     check_host(args.out.as_deref().unwrap_or(&target_dir()), schedule::most_at_a_time(&cases, jobs))?;
-    let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir.clone())?, &Terminal::new())?;
-    let mut binaries = Binaries::from(&obtained);
-    kind::add_to(&mut binaries, args.provider)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let site = runtime.block_on(kind::site(args.provider, &combos.values().collect::<Vec<_>>(), &binaries))?;
+    let all: Vec<&Combo> = combos.values().collect();
+    let (binaries, site) = site::prepare(args.provider, &wanted, &all, args.bin_dir.clone(), &runtime)?;
     let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
     let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
@@ -159,13 +156,17 @@ fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {
     }
 }
 
-/// Builds the test binary with the same cargo and returns its path.
-pub fn build_test_binary() -> anyhow::Result<PathBuf> {
+/// Builds the test binary with the same cargo, and with what a provider needs that others do without; returns its path.
+pub fn build_test_binary(provider: Provider) -> anyhow::Result<PathBuf> {
     let sh = Shell::new()?;
     sh.change_dir(workspace());
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let features: &[&str] = match provider {
+        Provider::Local | Provider::Kind => &[],
+        Provider::Containers => &["--features", "containers"],
+    };
     let messages =
-        cmd!(sh, "{cargo} test --quiet --package suites --test e2e --no-run --message-format=json-render-diagnostics")
+        cmd!(sh, "{cargo} test --quiet --package suites --test e2e {features...} --no-run --message-format=json-render-diagnostics")
             .quiet()
             .read()
             .context("the test binary does not build")?;
@@ -186,7 +187,7 @@ pub fn list_tests(binary: &Path) -> anyhow::Result<String> {
 /// Cases at the same time when nobody says how many.
 pub fn default_jobs(provider: Provider) -> usize {
     let jobs_per_processor = match provider {
-        Provider::Local => LOCAL_JOBS_PER_PROCESSOR,
+        Provider::Local | Provider::Containers => LOCAL_JOBS_PER_PROCESSOR,
         Provider::Kind => KIND_JOBS_PER_PROCESSOR,
     };
     (host::processors() * jobs_per_processor).min(MOST_JOBS)

@@ -16,6 +16,8 @@ mod doctor;
 mod matrix;
 mod node_image;
 mod kind;
+mod containers;
+mod site;
 
 use clap::Parser;
 use cli::{Cli, Command};

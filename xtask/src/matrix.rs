@@ -63,7 +63,7 @@ const ROWS: [Row; 10] = [
 /// Longest time of the run of a leg, in minutes; beyond it something hangs that the bounds of its cases do not catch.
 fn minutes(provider: Provider) -> u32 {
     match provider {
-        Provider::Local => 60,
+        Provider::Local | Provider::Containers => 60,
         Provider::Kind => 240,
     }
 }
@@ -83,7 +83,7 @@ impl Selection {
         let provider = match self.provider {
             // The default, left out so that the command is the one a person would type.
             Provider::Local => None,
-            Provider::Kind => Some(("--provider", self.provider.to_string())),
+            Provider::Kind | Provider::Containers => Some(("--provider", self.provider.to_string())),
         };
         let suites = self.suites.iter().map(|suite| ("--suite", suite.clone()));
         let combos = self.combos.iter().map(|combo| ("--combo", combo.clone()));
@@ -150,7 +150,7 @@ struct Include<'a> {
 /// # Errors
 /// A selection that matches nothing, or a case that no leg of the night has.
 pub fn run(args: MatrixArgs) -> anyhow::Result<Ended> {
-    let listed = select::parse_list(&e2e::list_tests(&e2e::build_test_binary()?)?, None)?;
+    let listed = select::parse_list(&e2e::list_tests(&e2e::build_test_binary(Provider::Local)?)?, None)?;
     check_partition(&listed)?;
     let legs = legs(&args, &listed)?;
     match args.format {
@@ -164,7 +164,10 @@ fn legs(args: &MatrixArgs, listed: &[Listed]) -> Result<Vec<Leg>, PlanError> {
     let of_provider = |provider| args.provider.is_none_or(|wanted| wanted == provider);
     let by_hand = !(args.suites.is_empty() && args.combos.is_empty() && args.gates.is_empty());
     let selections: Vec<Selection> = if by_hand {
-        let providers = Provider::ALL.into_iter().filter(|provider| of_provider(*provider));
+        // Who names none means those that have legs of their own.
+        let has_legs = |provider| ROWS.iter().any(|row| row.provider == provider);
+        let meant = |provider: &Provider| of_provider(*provider) && (args.provider.is_some() || has_legs(*provider));
+        let providers = Provider::ALL.into_iter().filter(meant);
         providers.map(|provider| chosen(args, provider)).collect()
     } else {
         let rows = ROWS.iter().filter(|row| row.event == args.event && of_provider(row.provider));

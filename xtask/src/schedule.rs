@@ -37,7 +37,7 @@ pub async fn run(binary: &Path, cases: &[Listed], plan: &RunPlan, run: &Path, jo
     let mut room = Room { busy: jobs, waiting: jobs };
     let mut running: JoinSet<(usize, Option<Lease>, Result<ExitStatus, String>)> = JoinSet::new();
     let mut clusters = match &plan.site {
-        Site::Local => None,
+        Site::Local | Site::Containers(_) => None,
         Site::Kind(_) => Some(Clusters::new(preflight::kind::most_nodes(host::inotify(), host::processors()))),
     };
     let mut missing = Missing::new();

@@ -1,5 +1,6 @@
 //! How a control plane can fail.
 
+use super::containers::ContainerError;
 use super::kind::KindError;
 use crate::client::ClientError;
 use crate::etcd::EtcdError;
@@ -81,6 +82,9 @@ pub enum ClusterError {
     /// A cluster of kind.
     #[error(transparent)]
     Kind(#[from] KindError),
+    /// A container.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     /// An operation that the provider does not have.
     #[error(transparent)]
     Lacking(#[from] Lacking),
@@ -110,6 +114,7 @@ impl ClusterError {
         match self {
             ClusterError::Process(ProcessError::Exited { log, .. }) => Some(log),
             ClusterError::Kind(error) => error.log_of_exit(),
+            ClusterError::Container(error) => error.log_of_exit(),
             ClusterError::Process(
                 ProcessError::CannotStart { .. } | ProcessError::NotReady { .. } | ProcessError::CannotWait { .. },
             )

@@ -107,7 +107,7 @@ pub fn judge(facts: &Facts) -> Vec<Line> {
     lines
 }
 
-fn engine(engine: &Result<Engine, String>) -> Line {
+pub(super) fn engine(engine: &Result<Engine, String>) -> Line {
     match engine {
         Ok(Engine { command, version, .. }) => Line::fine("engine", format!("{command} {version} answers")),
         Err(why) => Line::fails(
