@@ -66,6 +66,7 @@ impl Container {
         let (repository, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
         let mut request = GenericImage::new(repository, tag)
             .with_entrypoint(program)
+            .with_exposed_port(port.tcp())
             .with_cmd(args)
             .with_container_name(container_name)
             .with_network(case)
