@@ -5,6 +5,7 @@
 
 use crate::binaries::Obtained;
 use crate::etcd::Etcd;
+use crate::existing::Existing;
 use crate::files::{FileError, write_atomically};
 use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 mod error;
+mod existing;
 pub mod kind;
 mod live;
 mod local;
@@ -114,6 +116,7 @@ struct Slot {
 enum Running {
     Local(Box<local::Apiserver>),
     Kind(Box<kind::Server>),
+    Existing(existing::Server),
 }
 
 impl Running {
@@ -121,6 +124,7 @@ impl Running {
         match self {
             Running::Local(server) => &server.client,
             Running::Kind(server) => &server.client,
+            Running::Existing(server) => &server.client,
         }
     }
 
@@ -128,6 +132,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Running::Kind(server) => server.pod.stop().await.map_err(ClusterError::from),
+            Running::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::Control }.into()),
         }
     }
 
@@ -135,6 +140,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.kill().await.map(|_| ()).map_err(ClusterError::from),
             Running::Kind(server) => server.pod.kill().await.map_err(ClusterError::from),
+            Running::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::Control }.into()),
         }
     }
 
@@ -142,6 +148,8 @@ impl Running {
         match self {
             Running::Local(server) => server.process.check_running().map_err(ClusterError::from),
             Running::Kind(server) => server.pod.check_running().await.map_err(ClusterError::from),
+            // Nobody here would know.
+            Running::Existing(_) => Ok(()),
         }
     }
 
@@ -149,6 +157,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.pid().and_then(local::resident_memory).unwrap_or_default(),
             Running::Kind(server) => server.pod.resident_memory().await,
+            Running::Existing(_) => 0,
         }
     }
 }
@@ -162,6 +171,8 @@ pub enum Site {
     Local,
     /// A kind cluster.
     Kind(kind::Nodes),
+    /// Servers that run already.
+    Existing(Existing),
 }
 
 impl Site {
@@ -170,6 +181,7 @@ impl Site {
         match self {
             Site::Local => Provider::Local,
             Site::Kind(_) => Provider::Kind,
+            Site::Existing(_) => Provider::Existing,
         }
     }
 }
@@ -178,6 +190,7 @@ impl Site {
 enum Ground {
     Local { pki: Pki, etcd: Box<EtcdServer> },
     Kind(kind::Cluster),
+    Existing(Existing),
 }
 
 /// A running kube-controller-manager.
@@ -219,6 +232,7 @@ impl ControlPlane {
                 Ground::Local { pki, etcd: Box::new(etcd) }
             }
             Site::Kind(nodes) => Ground::Kind(kind::Cluster::open(nodes, purpose, binaries, &layout).await?),
+            Site::Existing(existing) => Ground::Existing(existing.clone()),
         };
         Ok(ControlPlane {
             layout,
@@ -255,7 +269,7 @@ impl ControlPlane {
     async fn start_one_more(&mut self, spec: ServerSpec) -> Result<ServerId, ClusterError> {
         let index = u8::try_from(self.slots.len()).map_err(|_| ClusterError::TooManyServers)?;
         self.slots.push(Slot { spec, running: None });
-        self.start_server(ServerId(index)).await?;
+        self.start(ServerId(index)).await?;
         Ok(ServerId(index))
     }
 
@@ -264,6 +278,11 @@ impl ControlPlane {
     /// # Errors
     /// The server does not get ready as planned.
     pub async fn start_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.require(Need::Control)?;
+        self.start(id).await
+    }
+
+    async fn start(&mut self, id: ServerId) -> Result<(), ClusterError> {
         let started = self.launch(id).await;
         self.seat(id, started)
     }
@@ -303,6 +322,7 @@ impl ControlPlane {
                 .start_server(id, spec, &self.binaries, &self.layout, &self.journal)
                 .await
                 .map(|server| Running::Kind(Box::new(server))),
+            Ground::Existing(servers) => existing::join(servers, id, spec, &self.journal).await,
         };
         // Whatever went wrong, its process is gone with the error.
         started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
@@ -319,6 +339,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn stop_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.require(Need::Control)?;
         record_metrics(id, self.client(id)?, &self.journal).await;
         self.take(id)?.stop().await?;
         self.journal.topology(TopologyEvent::Stopped { server: id });
@@ -330,6 +351,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn kill_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.require(Need::Control)?;
         self.take(id)?.kill().await?;
         self.journal.topology(TopologyEvent::Killed { server: id });
         Ok(())
@@ -398,7 +420,11 @@ impl ControlPlane {
                 let (binaries, layout) = (&self.binaries, &self.layout);
                 Manager::Kind(cluster.start_controller_manager(server, version, spec, binaries, layout).await?)
             }
-            (Ground::Local { .. }, Running::Kind(_)) | (Ground::Kind(_), Running::Local(_)) => {
+            (Ground::Existing(_), _) => {
+                return Err(Lacking { provider: Provider::Existing, need: Need::Control }.into());
+            }
+            (Ground::Local { .. }, Running::Kind(_) | Running::Existing(_))
+            | (Ground::Kind(_), Running::Local(_) | Running::Existing(_)) => {
                 unreachable!("the servers of a control plane must be those of its provider")
             }
         };
@@ -470,6 +496,7 @@ impl ControlPlane {
         match &self.ground {
             Ground::Local { etcd, .. } => Ok(Etcd::new(etcd.endpoint())?),
             Ground::Kind(cluster) => cluster.etcd(),
+            Ground::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::RawEtcd }.into()),
         }
     }
 
@@ -485,7 +512,7 @@ impl ControlPlane {
     pub async fn check_running(&mut self) -> Result<(), ClusterError> {
         match &mut self.ground {
             Ground::Local { etcd, .. } => etcd.process.check_running()?,
-            Ground::Kind(_) => {}
+            Ground::Kind(_) | Ground::Existing(_) => {}
         }
         for server in self.slots.iter_mut().filter_map(|slot| slot.running.as_mut()) {
             server.check_running().await?;
@@ -497,7 +524,7 @@ impl ControlPlane {
     pub async fn resident_memory(&self) -> u64 {
         let mut sum = match &self.ground {
             Ground::Local { etcd, .. } => etcd.process.pid().and_then(local::resident_memory).unwrap_or_default(),
-            Ground::Kind(_) => 0,
+            Ground::Kind(_) | Ground::Existing(_) => 0,
         };
         for server in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
             sum += server.resident_memory().await;
@@ -508,7 +535,7 @@ impl ControlPlane {
     /// After a failure: what only the nodes have logged goes into the directory of the case. Processes log there anyway.
     pub async fn export_logs(&self) {
         match &self.ground {
-            Ground::Local { .. } => {}
+            Ground::Local { .. } | Ground::Existing(_) => {}
             Ground::Kind(cluster) => cluster.export_logs(&self.layout).await,
         }
     }
@@ -528,6 +555,10 @@ impl ControlPlane {
             .collect();
         let stops = running.into_iter().map(async |(id, server)| {
             record_metrics(id, server.client().clone(), &self.journal).await;
+            if let Running::Existing(_) = server {
+                // It goes on without us.
+                return Ok(());
+            }
             let stopped = server.stop().await;
             self.journal.topology(TopologyEvent::Stopped { server: id });
             stopped
@@ -544,6 +575,7 @@ impl ControlPlane {
         match self.ground {
             Ground::Local { etcd, .. } => etcd.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Ground::Kind(cluster) => cluster.end().await,
+            Ground::Existing(_) => Ok(()),
         }
     }
 
@@ -552,6 +584,7 @@ impl ControlPlane {
         match self.ground {
             Ground::Local { .. } => Provider::Local,
             Ground::Kind(_) => Provider::Kind,
+            Ground::Existing(_) => Provider::Existing,
         }
     }
 
@@ -564,14 +597,18 @@ impl ControlPlane {
     fn process(&self, id: ServerId) -> Result<&Process, ClusterError> {
         match self.running(id)? {
             Running::Local(server) => Ok(&server.process),
-            Running::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseServer }.into()),
+            Running::Kind(_) | Running::Existing(_) => {
+                Err(Lacking { provider: self.provider(), need: Need::PauseServer }.into())
+            }
         }
     }
 
     fn etcd_process(&self) -> Result<&Process, ClusterError> {
         match &self.ground {
             Ground::Local { etcd, .. } => Ok(&etcd.process),
-            Ground::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseEtcd }.into()),
+            Ground::Kind(_) | Ground::Existing(_) => {
+                Err(Lacking { provider: self.provider(), need: Need::PauseEtcd }.into())
+            }
         }
     }
 

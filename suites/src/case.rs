@@ -230,7 +230,7 @@ impl Setup {
             Site::Kind(nodes) => nodes.lease = std::env::var(CLUSTER_VARIABLE).ok(),
         }
         let provider = site.provider();
-        let lacking = scenario.need().filter(|need| !provider.has(*need)).map(|need| Lacking { provider, need });
+        let lacking = provider.lacking(scenario.needs());
         let dir = id.dir(&run);
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         Ok(Setup { id, dir, combo, expectation, site, lacking, binaries, keep })

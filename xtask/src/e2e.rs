@@ -17,7 +17,7 @@ use harness::files::write_atomically;
 use harness::gates::{Gate, GateSet};
 use harness::host;
 use harness::preflight;
-use harness::provider::{Lacking, Need, Provider};
+use harness::provider::{Need, Provider};
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
 use harness::report::{self, CaseSummary, Summary, junit, markdown};
 use harness::server::ServerSpec;
@@ -213,8 +213,8 @@ fn print_plan(
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["suite", "scenario", "combo", "expected"]);
     for case in cases {
-        let expected = match case.scenario.need().filter(|need| !provider.has(*need)) {
-            Some(need) => format!("skipped: {}", Lacking { provider, need }),
+        let expected = match provider.lacking(case.scenario.needs()) {
+            Some(lacking) => format!("skipped: {lacking}"),
             None => expectation(case.scenario, &combos[&case.id.combo])?.to_string(),
         };
         table.add_row([&case.id.suite, &case.id.scenario, &case.id.combo, &expected]);

@@ -3,6 +3,7 @@
 use super::kind::KindError;
 use crate::client::ClientError;
 use crate::etcd::EtcdError;
+use crate::existing::ask::AskError;
 use crate::files::FileError;
 use crate::history::ServerId;
 use crate::pki::PkiError;
@@ -81,6 +82,9 @@ pub enum ClusterError {
     /// A cluster of kind.
     #[error(transparent)]
     Kind(#[from] KindError),
+    /// A server that was there before.
+    #[error(transparent)]
+    Existing(#[from] AskError),
     /// An operation that the provider does not have.
     #[error(transparent)]
     Lacking(#[from] Lacking),
@@ -125,6 +129,7 @@ impl ClusterError {
             | ClusterError::NotRunning { .. }
             | ClusterError::TooManyServers
             | ClusterError::TwoControllerManagers
+            | ClusterError::Existing(_)
             | ClusterError::Lacking(_)
             | ClusterError::Task { .. } => None,
         }
