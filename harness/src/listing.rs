@@ -3,10 +3,11 @@
 //! A resource version is the etcd revision that wrote the object, of all kinds in one count.
 
 use crate::history::replay::State;
-use crate::history::{Change, ServiceKey};
+use crate::history::{Change, ServiceKey, StoredIpAddress};
 use crate::stored::{DecodeError, Stored, StoredKey, decode};
 use serde::Deserialize;
 use serde_json::Value;
+use std::net::IpAddr;
 
 /// The version in which a server serves IPAddress and ServiceCIDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,16 +80,6 @@ impl Kind {
             Kind::IpAddress(version) | Kind::ServiceCidr(version) => version.group_version(),
         }
     }
-
-    /// Whether a change is one of an object of this kind.
-    fn has(self, change: &Change) -> bool {
-        match change {
-            Change::PutService(_) | Change::DeleteService(_) => self == Kind::Service,
-            Change::PutIpAddress(_) | Change::DeleteIpAddress(_) => matches!(self, Kind::IpAddress(_)),
-            Change::PutServiceCidr(_) | Change::DeleteServiceCidr(_) => matches!(self, Kind::ServiceCidr(_)),
-            Change::PutRange(_) | Change::DeleteRange(_) => false,
-        }
-    }
 }
 
 /// Everything of the kinds at one revision.
@@ -123,12 +114,16 @@ struct ListMetadata {
     resource_version: String,
 }
 
-/// Lists all kinds at one revision: the first read says which, the others ask for exactly that one.
+/// Lists all kinds at one revision: the one that is given, else the newest, which the first read tells.
 ///
 /// # Errors
 /// The server does not answer, or an object does not decode.
-pub async fn list(client: &kube::Client, networking: Option<Networking>) -> Result<Listing, ListError> {
-    let mut listing = Listing { revision: 0, writes: Vec::new() };
+pub async fn list(
+    client: &kube::Client,
+    networking: Option<Networking>,
+    at: Option<i64>,
+) -> Result<Listing, ListError> {
+    let mut listing = Listing { revision: at.unwrap_or_default(), writes: Vec::new() };
     for kind in Kind::all(networking) {
         let exactly = match listing.revision {
             0 => String::new(),
@@ -145,6 +140,34 @@ pub async fn list(client: &kube::Client, networking: Option<Networking>) -> Resu
     }
     listing.writes.sort_by_key(|(revision, _)| *revision);
     Ok(listing)
+}
+
+/// The IPAddress of an address as a server reads it now.
+///
+/// # Errors
+/// The server does not answer, or the object does not decode.
+pub async fn ip_address(
+    client: &kube::Client,
+    networking: Networking,
+    ip: IpAddr,
+) -> Result<Option<StoredIpAddress>, ListError> {
+    let kind = Kind::IpAddress(networking);
+    let request =
+        http::Request::get(format!("{}/{ip}", kind.path())).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    match client.request::<Value>(request).await {
+        Ok(object) => Ok(match written(kind, object)?.1 {
+            Change::PutIpAddress(object) => Some(object),
+            Change::PutService(_)
+            | Change::DeleteService(_)
+            | Change::DeleteIpAddress(_)
+            | Change::PutServiceCidr(_)
+            | Change::DeleteServiceCidr(_)
+            | Change::PutRange(_)
+            | Change::DeleteRange(_) => None,
+        }),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// An object that was written, with the revision that wrote it.
@@ -176,13 +199,6 @@ pub fn removed(kind: Kind, object: &Value) -> Result<(i64, Change), ListError> {
         StoredKey::Range(key) => Change::DeleteRange(key),
     };
     Ok((revision_of(object)?, change))
-}
-
-/// The state of the kind alone.
-pub fn only(kind: Kind, changes: impl IntoIterator<Item = Change>) -> State {
-    let mut state = State::default();
-    changes.into_iter().filter(|change| kind.has(change)).for_each(|change| state.apply(change));
-    state
 }
 
 fn key_of(kind: Kind, object: &Value) -> Result<StoredKey, ListError> {
@@ -222,6 +238,9 @@ pub enum ListError {
         /// Its name.
         name: String,
     },
+    /// A watch that ends at once.
+    #[error("the server ends every watch at once")]
+    WatchEnds,
     /// A resource version that does not tell the order of writes.
     #[error("resource version `{text}` is not a number, so that the order of writes is unknown")]
     ResourceVersion {

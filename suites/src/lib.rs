@@ -4,6 +4,7 @@ pub mod case;
 pub mod claims;
 pub mod downgrade;
 pub mod events;
+pub mod existing;
 pub mod flags;
 pub mod namespaces;
 pub mod observe;

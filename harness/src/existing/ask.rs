@@ -68,7 +68,7 @@ pub async fn find_out(endpoints: Vec<Endpoint>) -> Result<(Existing, Combo), Ask
                 return Err(AskError::OtherCluster { first: first.clone(), second: endpoint.context.clone() });
             }
         }
-        let listed = listing::list(&client, networking).await;
+        let listed = listing::list(&client, networking, None).await;
         let state = listed.map_err(|source| AskError::List { context: endpoint.context.clone(), source })?.state();
         if servers.is_empty() {
             notes.extend(facts::doubled(&owners(&state)));

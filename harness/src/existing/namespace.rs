@@ -1,5 +1,6 @@
 //! The namespace of a case: everything that a case makes in a cluster of somebody else lies in it, and goes with it.
 
+use crate::client::root_cause;
 use crate::wait::{self, NotYet};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -36,27 +37,35 @@ pub async fn create(client: &kube::Client, run: &str, name: &str) -> Result<(), 
 /// # Errors
 /// They are not gone in time, with the command that deletes them.
 pub async fn sweep(client: &kube::Client, run: &str) -> Result<Vec<String>, Left> {
+    let found = of_run(client, run).await.map_err(|error| Left::new(run, error))?;
+    for name in &found {
+        remove(client, run, name).await?;
+    }
+    Ok(found)
+}
+
+/// Deletes the namespace of a case and waits until it is gone.
+///
+/// # Errors
+/// It is not gone in time, with the command that deletes it.
+pub async fn remove(client: &kube::Client, run: &str, name: &str) -> Result<(), Left> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(Left::new(run, error)),
+    }
+    let gone = wait::until(format!("the end of namespace {name}"), GONE_TIMEOUT, async || {
+        let left = of_run(client, run).await.map_err(|error| NotYet::new(error.to_string()))?;
+        if left.iter().any(|it| it == name) { Err(NotYet::new("its removal by the cluster")) } else { Ok(()) }
+    });
+    gone.await.map_err(|timeout| Left::new(run, timeout))
+}
+
+async fn of_run(client: &kube::Client, run: &str) -> Result<Vec<String>, kube::Error> {
     let api: Api<Namespace> = Api::all(client.clone());
     let of_run = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
-    let left = |why: String| Left { run: run.to_string(), why };
-    let names = async || -> Result<Vec<String>, kube::Error> {
-        Ok(api.list(&of_run).await?.items.into_iter().filter_map(|it| it.metadata.name).collect())
-    };
-    let found = names().await.map_err(|error| left(error.to_string()))?;
-    for name in &found {
-        match api.delete(name, &DeleteParams::default()).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(left(error.to_string())),
-        }
-    }
-    let gone = wait::until("the end of the namespaces of the run", GONE_TIMEOUT, async || match names().await {
-        Ok(names) if names.is_empty() => Ok(()),
-        Ok(names) => Err(NotYet::new(names.join(", "))),
-        Err(error) => Err(NotYet::new(error.to_string())),
-    });
-    gone.await.map_err(|timeout| left(timeout.to_string()))?;
-    Ok(found)
+    Ok(api.list(&of_run).await?.items.into_iter().filter_map(|it| it.metadata.name).collect())
 }
 
 /// Namespaces that are still there.
@@ -65,6 +74,12 @@ pub async fn sweep(client: &kube::Client, run: &str) -> Result<Vec<String>, Left
 pub struct Left {
     run: String,
     why: String,
+}
+
+impl Left {
+    fn new(run: &str, why: impl std::error::Error) -> Left {
+        Left { run: run.into(), why: root_cause(&why) }
+    }
 }
 
 #[cfg(test)]
