@@ -261,7 +261,7 @@ impl Setup {
             Some(run) => Some((PathBuf::from(&run), read_plan(Path::new(&run))?)),
             None => None,
         };
-        let named = plan.as_ref().and_then(|(_, plan)| plan.from_to.clone());
+        let named = plan.as_ref().and_then(|(_, plan)| plan.named.clone());
         let combo_id = match (combo_id, &named) {
             (combo::FROM_TO, Some(named)) => named,
             (combo::FROM_TO, None) => anyhow::bail!("this case runs the combo of cargo xtask e2e --from V --to V"),

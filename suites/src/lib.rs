@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod claims;
+pub mod conformance;
 pub mod downgrade;
 pub mod events;
 pub mod existing;

@@ -2,6 +2,7 @@
 
 use crate::cli::DoctorArgs;
 use crate::e2e;
+use crate::existing;
 use crate::exit::{Ended, PlanError};
 use anyhow::Context;
 use harness::binaries::{self, Sources};
@@ -16,6 +17,7 @@ use harness::version::{KubeVersion, Minor};
 /// # Errors
 /// A minor that no combo has, or a cache directory that cannot be used.
 pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
+    existing::require_own_servers(args.provider)?;
     let combos = combos_of(&args.minors)?;
     let wanted = binaries::needed_by(&combos, true);
     let sources = Sources { offline: args.offline, ..Sources::from_env(args.bin_dir)? };
@@ -26,7 +28,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
     let facts = runtime.block_on(host::local(&wanted, &sources, &e2e::target_dir(), ports))?;
     let mut lines = preflight::local::judge(&facts, jobs);
     match args.provider {
-        Provider::Local => {}
+        Provider::Local | Provider::Existing => {}
         Provider::Kind => {
             let facts = runtime.block_on(host::kind(oldest_of(&combos)?, &sources));
             lines.extend(preflight::kind::judge(&facts));

@@ -1,16 +1,17 @@
 //! `cargo xtask e2e`: select, plan, run, report.
 
 use crate::cli::E2eArgs;
+use crate::existing;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
 use crate::kind;
 use crate::progress::Terminal;
 use crate::schedule::{self, OUTPUT_FILE};
-use crate::select::{self, Listed, Wishes};
+use crate::select::{self, Listed, Servers, Wishes};
 use anyhow::Context;
 use comfy_table::{Table, presets};
 use harness::binaries::{self, KubeComponent, Sources, Wanted};
-use harness::cluster::Binaries;
+use harness::cluster::{Binaries, Site};
 use harness::combo::Combo;
 use harness::expect::expectation;
 use harness::files::write_atomically;
@@ -39,13 +40,22 @@ const MOST_JOBS: usize = 8;
 /// # Errors
 /// A plan that cannot work, or an environment that fails before any case ran.
 pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
-    let from_to = from_to(&args)?;
+    existing::check_flags(&args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let found = match args.provider {
+        Provider::Local | Provider::Kind => None,
+        Provider::Existing => Some(runtime.block_on(existing::find_out(&args))?),
+    };
+    let servers = match (&found, from_to(&args)?) {
+        (Some((_, combo)), _) => Servers::Existing(combo.clone()),
+        (None, Some(combo)) => Servers::FromTo(combo),
+        (None, None) => Servers::OfTable,
+    };
     let binary = build_test_binary()?;
-    let listed = select::parse_list(&list_tests(&binary)?, from_to.as_ref())?;
-    // A path that a user names is one of upgrades.
-    let suites = match (&from_to, args.suites.is_empty()) {
-        (Some(_), true) => vec!["upgrade".to_string()],
-        (Some(_) | None, _) => args.suites.clone(),
+    let listed = select::parse_list(&list_tests(&binary)?, &servers)?;
+    let suites = match args.suites.as_slice() {
+        [] => servers.default_suites().iter().map(ToString::to_string).collect(),
+        given => given.to_vec(),
     };
     let wishes = Wishes { suites: &suites, scenarios: &args.scenarios, combos: &args.combos, gates: &args.gates };
     let (cases, combos) = select::select(listed, &wishes)?;
@@ -56,16 +66,23 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     let wanted = binaries::needed_by(combos.values(), controller_managers);
     let wanted = kind::wanted_of(wanted, args.provider);
     let jobs = args.jobs.map_or_else(|| default_jobs(args.provider), usize::from);
+    if let Some((existing, combo)) = &found {
+        existing::print(existing, combo)?;
+    }
     if args.plan {
         print_plan(&cases, &combos, &wanted, jobs, args.provider)?;
         return Ok(Ended::AsExpected);
     }
-    check_host(args.out.as_deref().unwrap_or(&target_dir()), schedule::most_at_a_time(&cases, jobs))?;
+    // Servers that run already need no ports of this host.
+    let own_servers = if found.is_some() { 0 } else { schedule::most_at_a_time(&cases, jobs) };
+    check_host(args.out.as_deref().unwrap_or(&target_dir()), own_servers)?;
     let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir.clone())?, &Terminal::new())?;
     let mut binaries = Binaries::from(&obtained);
     kind::add_to(&mut binaries, args.provider)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let site = runtime.block_on(kind::site(args.provider, &combos.values().collect::<Vec<_>>(), &binaries))?;
+    let site = match &found {
+        Some((existing, _)) => Site::Existing(existing.clone()),
+        None => runtime.block_on(site(args.provider, &combos.values().collect::<Vec<_>>(), &binaries))?,
+    };
     let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
     let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
@@ -76,7 +93,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
         binaries,
         keep: args.keep,
         combos,
-        from_to: from_to.and_then(|combo| combo.id().ok()),
+        named: servers.combo().and_then(|combo| combo.id().ok()),
         cases: cases.iter().map(|case| case.id.clone()).collect(),
     };
     if plan.cases.iter().any(|id| CaseRecord::read(&id.dir(&out)).is_some()) {
@@ -94,6 +111,9 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     let missing = runtime.block_on(async {
         let missing = schedule::run(&binary, &cases, &plan, &out, jobs).await;
         kind::end(args.provider).await?;
+        if let Site::Existing(existing) = &plan.site {
+            existing::end(existing, &plan.run).await;
+        }
         missing
     })?;
     let reasons: BTreeMap<String, &String> = cases
@@ -159,6 +179,18 @@ fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {
     }
 }
 
+/// Where the cases of these combos run, on servers of our own.
+///
+/// # Errors
+/// No node image can be had, or the provider makes no servers.
+pub async fn site(provider: Provider, combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
+    match provider {
+        Provider::Local => Ok(Site::Local),
+        Provider::Kind => kind::nodes(combos, binaries).await,
+        Provider::Existing => Err(existing::require_own_servers(provider).err().context("it makes servers")?.into()),
+    }
+}
+
 /// Builds the test binary with the same cargo and returns its path.
 pub fn build_test_binary() -> anyhow::Result<PathBuf> {
     let sh = Shell::new()?;
@@ -189,6 +221,8 @@ pub fn default_jobs(provider: Provider) -> usize {
     match provider {
         Provider::Local => (processors * JOBS_PER_PROCESSOR).min(MOST_JOBS),
         Provider::Kind => (processors / PROCESSORS_PER_CLUSTER).clamp(1, MOST_JOBS),
+        // They share one cluster, and would take each other's addresses.
+        Provider::Existing => 1,
     }
 }
 
@@ -225,7 +259,7 @@ fn print_plan(
         "{} cases on {} combos, {jobs} busy ones at a time; needs {}",
         cases.len(),
         combos.len(),
-        wanted.join(", ")
+        if wanted.is_empty() { "no binaries".to_string() } else { wanted.join(", ") }
     );
     Ok(())
 }
@@ -250,6 +284,7 @@ fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
         table.add_row([&combo.name, &markdown::modes(combo), &combo.verdict.to_string(), &markdown::hazards(combo)]);
     }
     println!("{table}");
+    summary.notes.iter().for_each(|note| println!("note: {note}"));
     for case in summary.cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Failed | CaseOutcome::Error)) {
         println!("\n{:?} {}::{}\n{}", case.outcome, case.suite, case.name, case.detail);
         if plan.keep
@@ -275,7 +310,14 @@ mod tests {
     #[test]
     fn the_exit_status_tells_misbehavior_from_a_missing_verdict() {
         let end = |totals, fail_on_hazard| {
-            let summary = Summary { run: String::new(), seconds: 0.0, totals, combos: Vec::new(), cases: Vec::new() };
+            let summary = Summary {
+                run: String::new(),
+                seconds: 0.0,
+                notes: Vec::new(),
+                totals,
+                combos: Vec::new(),
+                cases: Vec::new(),
+            };
             ended(&summary, fail_on_hazard)
         };
         let hazard = Totals { cases: 1, passed: 1, hazards: 1, ..Default::default() };

@@ -71,7 +71,7 @@ pub fn collect_garbage() -> anyhow::Result<Ended> {
 /// The engine does not answer.
 pub async fn end(provider: Provider) -> anyhow::Result<()> {
     match provider {
-        Provider::Local => {}
+        Provider::Local | Provider::Existing => {}
         Provider::Kind => {
             let engine = engine();
             for cluster in owner::clusters_of(&engine, &Owner::this()).await? {
@@ -88,7 +88,7 @@ pub async fn end(provider: Provider) -> anyhow::Result<()> {
 /// The engine does not answer.
 pub async fn sweep(provider: Provider) -> anyhow::Result<usize> {
     match provider {
-        Provider::Local => Ok(0),
+        Provider::Local | Provider::Existing => Ok(0),
         Provider::Kind => {
             let engine = engine();
             let stale = owner::stale(&engine).await?;
@@ -101,10 +101,11 @@ pub async fn sweep(provider: Provider) -> anyhow::Result<usize> {
     }
 }
 
-/// The binaries of a run: nodes bring their own etcd.
+/// The binaries of a run: nodes bring their own etcd, and servers that run already everything.
 pub fn wanted_of(wanted: Vec<Wanted>, provider: Provider) -> Vec<Wanted> {
     match provider {
         Provider::Local => wanted,
+        Provider::Existing => Vec::new(),
         Provider::Kind => wanted.into_iter().filter(|wanted| !matches!(wanted, Wanted::Etcd(_))).collect(),
     }
 }
@@ -115,7 +116,7 @@ pub fn wanted_of(wanted: Vec<Wanted>, provider: Provider) -> Vec<Wanted> {
 /// There is none and none can be had, or it is one that is not supported.
 pub fn add_to(binaries: &mut Binaries, provider: Provider) -> anyhow::Result<()> {
     match provider {
-        Provider::Local => Ok(()),
+        Provider::Local | Provider::Existing => Ok(()),
         Provider::Kind => {
             let (version, path) = match on_path() {
                 Some(found) => found,
@@ -140,15 +141,11 @@ fn on_path() -> Option<(ToolVersion, PathBuf)> {
     Some((version, "kind".into()))
 }
 
-/// Where the cases of these combos run: on kind, on nodes of one image, which is pulled if it is not here.
+/// The nodes that cases of these combos run on: of one image, which is pulled if it is not here.
 ///
 /// # Errors
 /// No image can be had, and what to do.
-pub async fn site(provider: Provider, combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
-    match provider {
-        Provider::Local => return Ok(Site::Local),
-        Provider::Kind => {}
-    }
+pub async fn nodes(combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
     let engine = engine();
     let there = images(&engine).await?;
     let oldest = combos.iter().flat_map(|combo| &combo.servers).map(|server| server.version).min();

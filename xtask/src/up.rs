@@ -1,7 +1,8 @@
 //! `cargo xtask up`: a control plane for a person to look at.
 
 use crate::cli::UpArgs;
-use crate::e2e::target_dir;
+use crate::e2e::{self, target_dir};
+use crate::existing;
 use crate::exit::{Ended, PlanError};
 use crate::kind;
 use crate::progress::Terminal;
@@ -19,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// # Errors
 /// A pattern that does not match exactly one combo, or servers that do not start.
 pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
+    existing::require_own_servers(args.provider)?;
     let combo = find(&args.combo)?;
     if args.data.is_some() && !args.provider.has(Need::ReuseData) {
         return Err(PlanError(Lacking { provider: args.provider, need: Need::ReuseData }.to_string()).into());
@@ -32,7 +34,7 @@ pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     kind::add_to(&mut binaries, args.provider)?;
     let dir = args.data.unwrap_or_else(|| target_dir().join(format!("up-{}", std::process::id())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let site = runtime.block_on(kind::site(args.provider, &[&combo], &binaries))?;
+    let site = runtime.block_on(e2e::site(args.provider, &[&combo], &binaries))?;
     runtime.block_on(stay(&site, &combo, controller_manager, &binaries, &dir))?;
     Ok(Ended::AsExpected)
 }

@@ -208,10 +208,10 @@ fn failed(endpoint: &Endpoint, what: &'static str, error: &kube::Error) -> AskEr
 
 /// The message of an answer, else the innermost cause.
 fn reason(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => format!("{} {}", status.code, status.message),
-        other => root_cause(other),
+    if let kube::Error::Api(status) = error {
+        return format!("{} {}", status.code, status.message);
     }
+    root_cause(error)
 }
 
 /// Servers that a run cannot use.

@@ -56,6 +56,10 @@ pub enum Scenario {
     LostRange,
     /// `flags::a_short_lived_server_with_the_wrong_range_leaves_nothing`.
     ShortLivedWrongRange,
+    /// `conformance::addresses_that_servers_choose_are_unique_ready_and_claimed`.
+    ChosenAddresses,
+    /// `conformance::a_run_in_a_cluster_of_somebody_else_leaves_no_trace`.
+    NoTrace,
 }
 
 /// What is known of a scenario before it runs.
@@ -104,7 +108,7 @@ impl Facts {
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 24] = [
+    pub const ALL: [Scenario; 26] = [
         Scenario::SameStaticIp,
         Scenario::DynamicPressure,
         Scenario::Propagation,
@@ -129,6 +133,8 @@ impl Scenario {
         Scenario::DifferingRanges,
         Scenario::LostRange,
         Scenario::ShortLivedWrongRange,
+        Scenario::ChosenAddresses,
+        Scenario::NoTrace,
     ];
 
     fn facts(self) -> Facts {
@@ -203,6 +209,13 @@ impl Scenario {
                 Facts::new("flags", "a_short_lived_server_with_the_wrong_range_leaves_nothing", 200)
                     .needs(&[Need::AddServer])
             }
+            Scenario::ChosenAddresses => {
+                Facts::new("conformance", "addresses_that_servers_choose_are_unique_ready_and_claimed", 8)
+            }
+            // The namespace that the run makes is removed by a controller.
+            Scenario::NoTrace => Facts::new("conformance", "a_run_in_a_cluster_of_somebody_else_leaves_no_trace", 20)
+                .with_controller_manager()
+                .needs(&[Need::Control]),
         }
     }
 
@@ -264,7 +277,9 @@ impl Scenario {
             | Scenario::StoredVersions
             | Scenario::SecondFamily
             | Scenario::DifferingRanges
-            | Scenario::LostRange => false,
+            | Scenario::LostRange
+            | Scenario::ChosenAddresses
+            | Scenario::NoTrace => false,
         })
     }
 
