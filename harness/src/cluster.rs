@@ -1,7 +1,7 @@
 //! A control plane under test: etcd and several kube-apiservers on it, each of its own version and gates.
 //!
 //! Scenarios use a [`ControlPlane`] through the operations below and never see whether a server is a process of this
-//! host or a static pod of a kind node.
+//! host, a static pod of a kind node or a container.
 
 use crate::binaries::Obtained;
 use crate::etcd::Etcd;
@@ -20,12 +20,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod containers;
 mod error;
 mod existing;
+mod flags;
 pub mod kind;
 mod live;
 mod local;
 
+use containers::{Container, Containers};
 pub use error::ClusterError;
 pub use kind::cluster::Purpose;
 use live::record_metrics;
@@ -117,6 +120,7 @@ enum Running {
     Local(Box<local::Apiserver>),
     Kind(Box<kind::Server>),
     Existing(existing::Server),
+    Container(Box<containers::Server>),
 }
 
 impl Running {
@@ -125,6 +129,7 @@ impl Running {
             Running::Local(server) => &server.client,
             Running::Kind(server) => &server.client,
             Running::Existing(server) => &server.client,
+            Running::Container(server) => &server.client,
         }
     }
 
@@ -133,15 +138,32 @@ impl Running {
             Running::Local(server) => server.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Running::Kind(server) => server.pod.stop().await.map_err(ClusterError::from),
             Running::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::Control }.into()),
+            Running::Container(server) => server.container.stop(STOP_GRACE).await.map_err(ClusterError::from),
         }
     }
 
-    async fn kill(self) -> Result<(), ClusterError> {
+    /// Kills it, and records when it died.
+    async fn kill(self, id: ServerId, journal: &Journal) -> Result<(), ClusterError> {
+        let killed = TopologyEvent::Killed { server: id };
         match self {
-            Running::Local(server) => server.process.kill().await.map(|_| ()).map_err(ClusterError::from),
-            Running::Kind(server) => server.pod.kill().await.map_err(ClusterError::from),
-            Running::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::Control }.into()),
+            Running::Local(server) => {
+                server.process.kill().await?;
+                journal.topology(killed);
+            }
+            Running::Kind(server) => {
+                journal.topology_at(server.pod.kill().await?, killed);
+                server.pod.stop().await?;
+            }
+            Running::Container(server) => {
+                server.container.kill().await?;
+                journal.topology(killed);
+                server.container.remove().await?;
+            }
+            Running::Existing(_) => {
+                return Err(Lacking { provider: Provider::Existing, need: Need::Control }.into());
+            }
         }
+        Ok(())
     }
 
     async fn check_running(&mut self) -> Result<(), ClusterError> {
@@ -150,6 +172,7 @@ impl Running {
             Running::Kind(server) => server.pod.check_running().await.map_err(ClusterError::from),
             // Nobody here would know.
             Running::Existing(_) => Ok(()),
+            Running::Container(server) => server.container.check_running().await.map_err(ClusterError::from),
         }
     }
 
@@ -158,6 +181,7 @@ impl Running {
             Running::Local(server) => server.process.pid().and_then(local::resident_memory).unwrap_or_default(),
             Running::Kind(server) => server.pod.resident_memory().await,
             Running::Existing(_) => 0,
+            Running::Container(server) => server.container.resident_memory().await,
         }
     }
 }
@@ -173,6 +197,8 @@ pub enum Site {
     Kind(kind::Nodes),
     /// Servers that run already.
     Existing(Existing),
+    /// A container per server.
+    Containers(containers::Images),
 }
 
 impl Site {
@@ -182,14 +208,16 @@ impl Site {
             Site::Local => Provider::Local,
             Site::Kind(_) => Provider::Kind,
             Site::Existing(_) => Provider::Existing,
+            Site::Containers(_) => Provider::Containers,
         }
     }
 }
 
 /// What the servers run on.
 enum Ground {
-    Local { pki: Pki, etcd: Box<EtcdServer> },
-    Kind(kind::Cluster),
+    Local { etcd: Box<EtcdServer> },
+    Kind(Box<kind::Cluster>),
+    Containers(Box<Containers>),
     Existing(Existing),
 }
 
@@ -197,6 +225,31 @@ enum Ground {
 enum Manager {
     Local(local::ControllerManager),
     Kind(kind::node::StaticPod),
+    Container(Box<Container>),
+}
+
+/// What can be paused: it stops running without ending.
+enum Pausable<'a> {
+    Process(&'a Process),
+    Container(&'a Container),
+}
+
+impl Pausable<'_> {
+    async fn pause(&self) -> Result<(), ClusterError> {
+        match self {
+            Pausable::Process(process) => process.pause(),
+            Pausable::Container(container) => container.pause().await?,
+        }
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), ClusterError> {
+        match self {
+            Pausable::Process(process) => process.resume(),
+            Pausable::Container(container) => container.resume().await?,
+        }
+        Ok(())
+    }
 }
 
 /// etcd and its apiservers. Stop it with [`ControlPlane::stop`]; dropping it kills everything.
@@ -212,7 +265,7 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Starts etcd; no apiserver runs yet. Processes: in a directory that may hold the data of an earlier control plane.
-    /// Nodes of kind: a cluster with an empty etcd.
+    /// Nodes of kind: a cluster with an empty etcd. Containers: an etcd without data.
     ///
     /// # Errors
     /// A binary or image is missing, or etcd does not get ready.
@@ -227,11 +280,15 @@ impl ControlPlane {
         std::fs::create_dir_all(dir).map_err(|source| FileError::new("create", dir, source))?;
         let ground = match site {
             Site::Local => {
-                let pki = Pki::create(&layout.pki())?;
+                Pki::create(&layout.pki())?;
                 let etcd = EtcdServer::start(&layout, &binaries.etcd()?).await?;
-                Ground::Local { pki, etcd: Box::new(etcd) }
+                Ground::Local { etcd: Box::new(etcd) }
             }
-            Site::Kind(nodes) => Ground::Kind(kind::Cluster::open(nodes, purpose, binaries, &layout).await?),
+            Site::Kind(nodes) => Ground::Kind(Box::new(kind::Cluster::open(nodes, purpose, binaries, &layout).await?)),
+            Site::Containers(images) => {
+                Pki::create(&layout.pki())?;
+                Ground::Containers(Box::new(Containers::open(images, &layout).await?))
+            }
             Site::Existing(existing) => Ground::Existing(existing.clone()),
         };
         Ok(ControlPlane {
@@ -297,10 +354,10 @@ impl ControlPlane {
         id: ServerId,
         pause: Duration,
     ) -> Result<(), ClusterError> {
-        self.pause_etcd()?;
+        self.pause_etcd().await?;
         let paused = async {
             tokio::time::sleep(pause).await;
-            self.resume_etcd()
+            self.resume_etcd().await
         };
         let (resumed, started) = tokio::join!(paused, self.launch(id));
         resumed?;
@@ -311,10 +368,10 @@ impl ControlPlane {
         let spec = &self.slot(id)?.spec;
         spec.validate()?;
         let started = match &self.ground {
-            Ground::Local { pki, etcd } => {
+            Ground::Local { etcd } => {
                 let program = self.binaries.path("kube-apiserver", &spec.version.to_string())?;
                 let (layout, journal) = (&self.layout, &self.journal);
-                local::Apiserver::start(id, spec, &program, layout, pki, etcd.endpoint(), journal)
+                local::Apiserver::start(id, spec, &program, layout, etcd.endpoint(), journal)
                     .await
                     .map(|server| Running::Local(Box::new(server)))
             }
@@ -323,6 +380,10 @@ impl ControlPlane {
                 .await
                 .map(|server| Running::Kind(Box::new(server))),
             Ground::Existing(servers) => existing::join(servers, id, spec, &self.journal).await,
+            Ground::Containers(containers) => containers
+                .start_server(id, spec, &self.layout, &self.journal)
+                .await
+                .map(|server| Running::Container(Box::new(server))),
         };
         // Whatever went wrong, its process is gone with the error.
         started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
@@ -352,9 +413,7 @@ impl ControlPlane {
     /// It does not run.
     pub async fn kill_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
         self.require(Need::Control)?;
-        self.take(id)?.kill().await?;
-        self.journal.topology(TopologyEvent::Killed { server: id });
-        Ok(())
+        self.take(id)?.kill(id, &self.journal).await
     }
 
     /// Gives the place of a server that is down another specification; it is not started.
@@ -380,8 +439,8 @@ impl ControlPlane {
     ///
     /// # Errors
     /// It does not run, or the provider cannot pause one.
-    pub fn pause_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.process(id)?.pause();
+    pub async fn pause_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.server_to_pause(id)?.pause().await?;
         self.journal.topology(TopologyEvent::Paused { server: id });
         Ok(())
     }
@@ -390,8 +449,8 @@ impl ControlPlane {
     ///
     /// # Errors
     /// It does not run, or the provider cannot pause one.
-    pub fn resume_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
-        self.process(id)?.resume();
+    pub async fn resume_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.server_to_pause(id)?.resume().await?;
         self.journal.topology(TopologyEvent::Resumed { server: id });
         Ok(())
     }
@@ -410,9 +469,9 @@ impl ControlPlane {
             return Err(ClusterError::TwoControllerManagers);
         }
         let started = match (&self.ground, self.running(server)?) {
-            (Ground::Local { pki, .. }, Running::Local(running)) => {
+            (Ground::Local { .. }, Running::Local(running)) => {
                 let program = self.binaries.path("kube-controller-manager", &version.to_string())?;
-                let started = local::ControllerManager::start(&program, version, running, &self.layout, pki);
+                let started = local::ControllerManager::start(&program, version, running, &self.layout);
                 Manager::Local(started.await?)
             }
             (Ground::Kind(cluster), Running::Kind(_)) => {
@@ -420,11 +479,17 @@ impl ControlPlane {
                 let (binaries, layout) = (&self.binaries, &self.layout);
                 Manager::Kind(cluster.start_controller_manager(server, version, spec, binaries, layout).await?)
             }
+            (Ground::Containers(containers), Running::Container(running)) => {
+                let started =
+                    containers.start_controller_manager(version, running, self.spec(server)?, &self.layout).await?;
+                Manager::Container(Box::new(started))
+            }
             (Ground::Existing(_), _) => {
                 return Err(Lacking { provider: Provider::Existing, need: Need::Control }.into());
             }
-            (Ground::Local { .. }, Running::Kind(_) | Running::Existing(_))
-            | (Ground::Kind(_), Running::Local(_) | Running::Existing(_)) => {
+            (Ground::Local { .. }, Running::Kind(_) | Running::Container(_) | Running::Existing(_))
+            | (Ground::Kind(_), Running::Local(_) | Running::Container(_) | Running::Existing(_))
+            | (Ground::Containers(_), Running::Local(_) | Running::Kind(_) | Running::Existing(_)) => {
                 unreachable!("the servers of a control plane must be those of its provider")
             }
         };
@@ -441,6 +506,7 @@ impl ControlPlane {
             None => {}
             Some(Manager::Local(running)) => running.process.stop(STOP_GRACE).await.map(|_| ())?,
             Some(Manager::Kind(pod)) => pod.stop().await?,
+            Some(Manager::Container(container)) => container.stop(STOP_GRACE).await?,
         }
         Ok(())
     }
@@ -449,19 +515,18 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The provider cannot.
-    pub fn pause_etcd(&self) -> Result<(), ClusterError> {
-        let etcd = self.etcd_process()?;
+    pub async fn pause_etcd(&self) -> Result<(), ClusterError> {
+        let etcd = self.etcd_to_pause()?;
         self.journal.topology(TopologyEvent::FaultBegin { fault: "etcd paused".into() });
-        etcd.pause();
-        Ok(())
+        etcd.pause().await
     }
 
     /// Lets a paused etcd go on (SIGCONT).
     ///
     /// # Errors
     /// The provider cannot.
-    pub fn resume_etcd(&self) -> Result<(), ClusterError> {
-        self.etcd_process()?.resume();
+    pub async fn resume_etcd(&self) -> Result<(), ClusterError> {
+        self.etcd_to_pause()?.resume().await?;
         self.journal.topology(TopologyEvent::FaultEnd { fault: "etcd paused".into() });
         Ok(())
     }
@@ -497,6 +562,7 @@ impl ControlPlane {
             Ground::Local { etcd, .. } => Ok(Etcd::new(etcd.endpoint())?),
             Ground::Kind(cluster) => cluster.etcd(),
             Ground::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::RawEtcd }.into()),
+            Ground::Containers(containers) => containers.etcd(),
         }
     }
 
@@ -513,6 +579,7 @@ impl ControlPlane {
         match &mut self.ground {
             Ground::Local { etcd, .. } => etcd.process.check_running()?,
             Ground::Kind(_) | Ground::Existing(_) => {}
+            Ground::Containers(containers) => containers.check_etcd().await?,
         }
         for server in self.slots.iter_mut().filter_map(|slot| slot.running.as_mut()) {
             server.check_running().await?;
@@ -520,11 +587,12 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Resident memory of the servers now, in bytes; of processes with that of etcd.
+    /// Resident memory of the servers now, in bytes; but on nodes with that of etcd.
     pub async fn resident_memory(&self) -> u64 {
         let mut sum = match &self.ground {
             Ground::Local { etcd, .. } => etcd.process.pid().and_then(local::resident_memory).unwrap_or_default(),
             Ground::Kind(_) | Ground::Existing(_) => 0,
+            Ground::Containers(containers) => containers.etcd_container().resident_memory().await,
         };
         for server in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
             sum += server.resident_memory().await;
@@ -532,10 +600,11 @@ impl ControlPlane {
         sum
     }
 
-    /// After a failure: what only the nodes have logged goes into the directory of the case. Processes log there anyway.
+    /// After a failure: what only the nodes have logged goes into the directory of the case. Processes and containers log there
+    /// anyway.
     pub async fn export_logs(&self) {
         match &self.ground {
-            Ground::Local { .. } | Ground::Existing(_) => {}
+            Ground::Local { .. } | Ground::Containers(_) | Ground::Existing(_) => {}
             Ground::Kind(cluster) => cluster.export_logs(&self.layout).await,
         }
     }
@@ -576,6 +645,7 @@ impl ControlPlane {
             Ground::Local { etcd, .. } => etcd.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Ground::Kind(cluster) => cluster.end().await,
             Ground::Existing(_) => Ok(()),
+            Ground::Containers(containers) => containers.delete().await,
         }
     }
 
@@ -585,6 +655,7 @@ impl ControlPlane {
             Ground::Local { .. } => Provider::Local,
             Ground::Kind(_) => Provider::Kind,
             Ground::Existing(_) => Provider::Existing,
+            Ground::Containers(_) => Provider::Containers,
         }
     }
 
@@ -593,22 +664,23 @@ impl ControlPlane {
         if provider.has(need) { Ok(()) } else { Err(Lacking { provider, need }) }
     }
 
-    /// The process of a server, to be paused.
-    fn process(&self, id: ServerId) -> Result<&Process, ClusterError> {
+    fn server_to_pause(&self, id: ServerId) -> Result<Pausable<'_>, ClusterError> {
         match self.running(id)? {
-            Running::Local(server) => Ok(&server.process),
+            Running::Local(server) => Ok(Pausable::Process(&server.process)),
             Running::Kind(_) | Running::Existing(_) => {
                 Err(Lacking { provider: self.provider(), need: Need::PauseServer }.into())
             }
+            Running::Container(server) => Ok(Pausable::Container(&server.container)),
         }
     }
 
-    fn etcd_process(&self) -> Result<&Process, ClusterError> {
+    fn etcd_to_pause(&self) -> Result<Pausable<'_>, ClusterError> {
         match &self.ground {
-            Ground::Local { etcd, .. } => Ok(&etcd.process),
+            Ground::Local { etcd, .. } => Ok(Pausable::Process(&etcd.process)),
             Ground::Kind(_) | Ground::Existing(_) => {
                 Err(Lacking { provider: self.provider(), need: Need::PauseEtcd }.into())
             }
+            Ground::Containers(containers) => Ok(Pausable::Container(containers.etcd_container())),
         }
     }
 

@@ -146,7 +146,11 @@ pub fn ports(count: usize) -> Result<usize, String> {
     Ok(held.len())
 }
 
-async fn engine() -> Result<Engine, String> {
+/// The container engine, if it answers.
+///
+/// # Errors
+/// There is none, or why it does not.
+pub async fn engine() -> Result<Engine, String> {
     let chosen = std::env::var(ENGINE_VARIABLE).ok().filter(|name| CHOICES.contains(&name.as_str()));
     let command = match chosen {
         Some(name) => name,
@@ -200,7 +204,13 @@ fn sys_resource() -> Option<bool> {
     Some(bits >> CAP_SYS_RESOURCE & 1 == 1)
 }
 
-fn inotify() -> Option<Inotify> {
+/// Processors that this process may use.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The limits of inotify; `None` where the system has none.
+pub fn inotify() -> Option<Inotify> {
     let number = |name: &str| fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?.trim().parse().ok();
     Some(Inotify { instances: number("max_user_instances")?, watches: number("max_user_watches")? })
 }

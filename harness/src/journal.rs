@@ -2,7 +2,7 @@
 
 use crate::history::{Entry, Micros, Observation, Side, Topology, TopologyEvent};
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Where entries of a case go; cloning shares it.
 #[derive(Debug, Clone)]
@@ -36,6 +36,13 @@ impl Journal {
     /// Records something that happened to a server, now.
     pub fn topology(&self, event: TopologyEvent) {
         self.push(Entry::Topology(Topology { at: self.now(), event }));
+    }
+
+    /// The same for something that happened a moment ago, at a time of the host's clock.
+    pub fn topology_at(&self, when: SystemTime, event: TopologyEvent) {
+        let ago = SystemTime::now().duration_since(when).unwrap_or_default();
+        let at = self.now().0.saturating_sub(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX));
+        self.push(Entry::Topology(Topology { at: Micros(at), event }));
     }
 
     /// Records a side observation, now.

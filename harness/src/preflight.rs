@@ -1,5 +1,6 @@
 //! What a run needs of its host: facts in, a line per fact out. The facts themselves come from `host`.
 
+pub mod containers;
 pub mod kind;
 pub mod local;
 

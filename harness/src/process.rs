@@ -3,7 +3,7 @@
 //! Three states: a [`Blueprint`] can be printed, a started [`Process`] can be waited for, and what is ready is wrapped
 //! by its owner (see `cluster::local`). Ending it is an explicit call; dropping it is the failure path and kills it.
 
-use crate::wait::{self, NotYet};
+use crate::wait::{self, NotYet, TimedOut, Unmet};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -18,7 +18,7 @@ const LOG_TAIL: u64 = 4096;
 const INHERITED: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
 /// What a Go program is told: with half as many garbage collections the first 12 s of a kube-apiserver cost 1.30 instead
 /// of 1.66 processor seconds, and 40 MB more.
-const GARBAGE_COLLECTION: (&str, &str) = ("GOGC", "200");
+pub(crate) const GARBAGE_COLLECTION: (&str, &str) = ("GOGC", "200");
 
 /// A process that can be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,29 +128,16 @@ impl Process {
     pub async fn ready<T>(
         &mut self,
         longest: Duration,
-        mut probe: impl AsyncFnMut() -> Result<T, NotYet>,
+        probe: impl AsyncFnMut() -> Result<T, NotYet>,
     ) -> Result<T, ProcessError> {
         let name = self.blueprint.name.clone();
-        let mut gone = None;
-        let waited = wait::until(name.clone(), longest, async || {
-            if let Err(error) = self.check_running() {
-                gone = Some(error);
-                return Ok(None);
+        let waited = wait::until_or_gone(name.clone(), longest, async || self.check_running(), probe).await;
+        waited.map_err(|unmet| match unmet {
+            Unmet::Gone(error) => error,
+            Unmet::TimedOut(TimedOut { waited, missing, .. }) => {
+                ProcessError::NotReady { name, waited, missing, log: self.log_tail() }
             }
-            probe().await.map(Some)
-        });
-        let waited = waited.await;
-        if let Some(error) = gone {
-            return Err(error);
-        }
-        match waited {
-            Ok(Some(value)) => Ok(value),
-            Ok(None) => unreachable!("a wait without a value must have left the error of the exit"),
-            Err(timeout) => {
-                let log = self.log_tail();
-                Err(ProcessError::NotReady { name, waited: timeout.waited, missing: timeout.missing, log })
-            }
-        }
+        })
     }
 
     /// Stops the process in order: SIGTERM, then SIGKILL when the grace is over. Nothing is left running.
@@ -198,7 +185,8 @@ impl Process {
     }
 }
 
-fn tail(path: &Path, begin: u64) -> std::io::Result<String> {
+/// The last lines of a log, of what was written after this many bytes.
+pub(crate) fn tail(path: &Path, begin: u64) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(begin.max(length.saturating_sub(LOG_TAIL))))?;

@@ -15,6 +15,8 @@ pub enum Provider {
     Kind,
     /// Somebody else: servers that run already, reached by kubeconfigs.
     Existing,
+    /// Containers on this host.
+    Containers,
 }
 
 /// An operation that not every provider has.
@@ -26,7 +28,7 @@ pub enum Need {
     PauseServer,
     /// A server joins later. A kind cluster cannot grow.
     AddServer,
-    /// A control plane starts on the data of an earlier one. Nodes keep theirs to themselves.
+    /// A control plane starts on the data of an earlier one. Nodes and containers keep theirs to themselves.
     ReuseData,
     /// Servers are started, stopped or replaced. Servers of somebody else are left alone.
     Control,
@@ -38,7 +40,7 @@ pub enum Need {
 
 impl Provider {
     /// Every provider.
-    pub const ALL: [Provider; 3] = [Provider::Local, Provider::Kind, Provider::Existing];
+    pub const ALL: [Provider; 4] = [Provider::Local, Provider::Kind, Provider::Containers, Provider::Existing];
 
     /// Whether it has an operation.
     pub fn has(self, need: Need) -> bool {
@@ -55,6 +57,11 @@ impl Provider {
             ) => true,
             (Provider::Kind, Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::ReuseData) => false,
             (Provider::Kind, Need::Control | Need::RawEtcd | Need::OwnRange) => true,
+            (
+                Provider::Containers,
+                Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::Control | Need::RawEtcd | Need::OwnRange,
+            ) => true,
+            (Provider::Containers, Need::ReuseData) => false,
             (
                 Provider::Existing,
                 Need::PauseEtcd
@@ -81,6 +88,7 @@ impl fmt::Display for Provider {
             Provider::Local => "local",
             Provider::Kind => "kind",
             Provider::Existing => "existing",
+            Provider::Containers => "containers",
         })
     }
 }
@@ -103,7 +111,7 @@ impl FromStr for Provider {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Provider::ALL.into_iter().find(|provider| provider.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is no provider; there are local, kind and existing"))
+        found.ok_or_else(|| format!("`{text}` is no provider; there are local, kind, containers and existing"))
     }
 }
 
@@ -126,7 +134,7 @@ mod tests {
         for provider in Provider::ALL {
             assert_eq!(provider.to_string().parse(), Ok(provider));
         }
-        assert!("kidn".parse::<Provider>().unwrap_err().contains("local, kind and existing"));
+        assert!("kidn".parse::<Provider>().unwrap_err().contains("local, kind, containers and existing"));
     }
 
     #[test]

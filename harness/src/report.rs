@@ -147,7 +147,7 @@ pub fn summarize(plan: &RunPlan, seconds: f64, mut result_of: impl FnMut(&CaseId
     let combos = plan.combos.iter().filter(|(name, _)| used.contains(name.as_str()));
     let combos = combos.map(|(name, combo)| combo_summary(name, combo, &cases)).collect();
     let notes = match &plan.site {
-        Site::Local | Site::Kind(_) => Vec::new(),
+        Site::Local | Site::Kind(_) | Site::Containers(_) => Vec::new(),
         Site::Existing(existing) => existing.notes.clone(),
     };
     Summary { run: plan.run.clone(), seconds, notes, totals, combos, cases }

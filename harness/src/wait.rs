@@ -49,6 +49,36 @@ pub async fn until<T>(
     }
 }
 
+/// The same for a condition of something that may end meanwhile: the wait is over at once when it is no longer alive.
+///
+/// # Errors
+/// It is not alive any more, or the condition did not hold in time.
+pub async fn until_or_gone<T, E>(
+    what: impl Into<String>,
+    longest: Duration,
+    mut alive: impl AsyncFnMut() -> Result<(), E>,
+    mut look: impl AsyncFnMut() -> Result<T, NotYet>,
+) -> Result<T, Unmet<E>> {
+    let waited = until(what, longest, async || match alive().await {
+        Ok(()) => look().await.map(Ok),
+        Err(gone) => Ok(Err(gone)),
+    });
+    match waited.await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(gone)) => Err(Unmet::Gone(gone)),
+        Err(timed_out) => Err(Unmet::TimedOut(timed_out)),
+    }
+}
+
+/// Why a wait for something that may end was in vain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unmet<E> {
+    /// It is not alive any more.
+    Gone(E),
+    /// It lives, and the condition does not hold.
+    TimedOut(TimedOut),
+}
+
 /// A condition that did not hold in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} not reached in {:.1} s; still missing: {missing}", waited.as_secs_f64())]
@@ -80,6 +110,18 @@ mod tests {
             if looks == 3 { Ok(looks) } else { Err(NotYet::new(format!("look {}", looks + 1))) }
         });
         assert_eq!(value.await, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_what_has_ended_is_over_at_once() {
+        let (mut looks, longest) = (0, Duration::from_secs(60));
+        let alive = async || Err::<(), _>("it exited");
+        let ended = until_or_gone("its end", longest, alive, async || {
+            looks += 1;
+            Err::<(), _>(NotYet::new("everything"))
+        });
+        assert_eq!(ended.await, Err(Unmet::Gone("it exited")));
+        assert_eq!(looks, 0);
     }
 
     #[tokio::test]

@@ -164,7 +164,7 @@ async fn execute(
 ) -> anyhow::Result<Observed> {
     let (recording, journal) = recorder::open(&setup.dir)?;
     let (mut observed, context, planted) = match &setup.site {
-        Site::Local | Site::Kind(_) => {
+        Site::Local | Site::Kind(_) | Site::Containers(_) => {
             let context = CaseContext { events_recorded: true, ..CaseContext::default() };
             // Now already, so that a case that is killed can be judged as far as it got.
             judged::write_context(&setup.dir, &context)?;
@@ -287,7 +287,7 @@ impl Setup {
             None => by_hand(&combo)?,
         };
         match &mut site {
-            Site::Local | Site::Existing(_) => {}
+            Site::Local | Site::Containers(_) | Site::Existing(_) => {}
             Site::Kind(nodes) => nodes.lease = std::env::var(CLUSTER_VARIABLE).ok(),
         }
         let provider = site.provider();

@@ -3,6 +3,7 @@
 pub mod case;
 pub mod claims;
 pub mod conformance;
+pub mod crash;
 pub mod downgrade;
 pub mod events;
 pub mod existing;

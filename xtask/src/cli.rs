@@ -39,7 +39,7 @@ pub enum Command {
     NodeImage(crate::node_image::Args),
     /// Print a cluster configuration of kind-configs as kind is given it
     KindConfig(crate::kind::ConfigArgs),
-    /// Remove the clusters of runs that were killed, and no others
+    /// Remove the clusters, containers and networks of runs that were killed, and no others
     Gc,
 }
 
@@ -78,7 +78,7 @@ pub struct E2eArgs {
     /// Take a path of more than one minor, which Kubernetes does not support
     #[arg(long, requires = "from")]
     pub allow_unsupported_skew: bool,
-    /// What runs the servers: local (processes), kind (nodes), or existing (servers of a cluster that is there already)
+    /// What runs the servers: local (processes), kind (nodes), containers, or existing (those of a cluster that is there)
     #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
     /// With --provider existing: the context of a server; may be repeated, once per server [default: the current one of
@@ -88,8 +88,8 @@ pub struct E2eArgs {
     /// With --provider existing: where contexts are looked for; may be repeated [default: KUBECONFIG, else ~/.kube/config]
     #[arg(long = "kubeconfig", value_name = "FILE")]
     pub kubeconfigs: Vec<PathBuf>,
-    /// Busy cases at the same time, beside as many that mostly wait [default: local two per processor, at most 8; kind 1
-    /// per two processors; existing 1]
+    /// Busy cases at the same time, beside as many that mostly wait [default: local and containers two per processor,
+    /// kind one, at most 8; existing 1 in all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
     /// Print the plan and stop
@@ -113,7 +113,7 @@ pub struct E2eArgs {
 pub struct UpArgs {
     /// The id of a combo, or a pattern that matches exactly one
     pub combo: String,
-    /// What runs the servers: local (processes) or kind (nodes)
+    /// What runs the servers: local (processes), kind (nodes) or containers
     #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
     /// Start on the data of a kept case
@@ -170,7 +170,7 @@ pub struct DoctorArgs {
     /// Kubernetes minors that will run [default: all]
     #[arg(value_name = "MINOR")]
     pub minors: Vec<Minor>,
-    /// What will run the servers: local or kind
+    /// What will run the servers: local, kind or containers
     #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
     /// Ask no host; what is not here counts as missing
@@ -189,7 +189,7 @@ pub struct MatrixArgs {
     /// What has started the workflow
     #[arg(long, value_enum, default_value_t = Event::Nightly)]
     pub event: Event,
-    /// Only legs with this provider: local or kind
+    /// Only legs with this provider: local, kind or containers
     #[arg(long, value_name = "PROVIDER")]
     pub provider: Option<Provider>,
     /// Instead of the legs of the event, one per provider of this suite; may be repeated

@@ -6,6 +6,7 @@ use crate::existing;
 use crate::exit::{Ended, PlanError};
 use anyhow::Context;
 use harness::binaries::{self, Sources};
+use harness::cluster::containers::images;
 use harness::combo::{self, Combo};
 use harness::host;
 use harness::preflight::{self, Line};
@@ -25,15 +26,25 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
     let jobs = 2 * e2e::default_jobs(args.provider);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ports = preflight::local::ports_needed(jobs);
-    let facts = runtime.block_on(host::local(&wanted, &sources, &e2e::target_dir(), ports))?;
-    let mut lines = preflight::local::judge(&facts, jobs);
-    match args.provider {
-        Provider::Local | Provider::Existing => {}
+    let local = || -> anyhow::Result<Vec<Line>> {
+        let facts = runtime.block_on(host::local(&wanted, &sources, &e2e::target_dir(), ports))?;
+        Ok(preflight::local::judge(&facts, jobs))
+    };
+    let lines = match args.provider {
+        Provider::Local | Provider::Existing => local()?,
         Provider::Kind => {
             let facts = runtime.block_on(host::kind(oldest_of(&combos)?, &sources));
-            lines.extend(preflight::kind::judge(&facts));
+            [local()?, preflight::kind::judge(&facts)].concat()
         }
-    }
+        // Binaries of this host cannot tell whether images can be had.
+        Provider::Containers => {
+            let disk = host::disk(&e2e::target_dir());
+            let run = preflight::local::judge_run(&disk, host::memory(), &host::ports(ports), jobs);
+            let prefix = images::prefix().unwrap_or_else(|| images::PUBLIC.into());
+            let engine = runtime.block_on(host::engine());
+            [run, preflight::containers::judge(&engine, &prefix, &wanted)].concat()
+        }
+    };
     lines.iter().for_each(|line| println!("{line}"));
     Ok(if lines.iter().any(Line::is_failure) { Ended::NoVerdict } else { Ended::AsExpected })
 }

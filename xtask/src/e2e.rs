@@ -5,12 +5,12 @@ use crate::existing;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
 use crate::kind;
-use crate::progress::Terminal;
 use crate::schedule::{self, OUTPUT_FILE};
 use crate::select::{self, Listed, Servers, Wishes};
+use crate::site;
 use anyhow::Context;
 use comfy_table::{Table, presets};
-use harness::binaries::{self, KubeComponent, Sources, Wanted};
+use harness::binaries::{self, KubeComponent, Wanted};
 use harness::cluster::{Binaries, Site};
 use harness::combo::Combo;
 use harness::expect::expectation;
@@ -29,9 +29,9 @@ use std::time::Instant;
 use xshell::{Shell, cmd};
 
 /// Busy cases at the same time by default: a starting server keeps a processor busy, then it waits for clients.
-const JOBS_PER_PROCESSOR: usize = 2;
-/// While nodes start they keep this many processors busy; more clusters at a time only make each other late.
-const PROCESSORS_PER_CLUSTER: usize = 2;
+const LOCAL_JOBS_PER_PROCESSOR: usize = 2;
+/// Kubelets, containerd and members of etcd want their share as well.
+const KIND_JOBS_PER_PROCESSOR: usize = 1;
 /// Most busy cases at the same time by default: each has two or three servers of some 300 MB.
 const MOST_JOBS: usize = 8;
 
@@ -43,7 +43,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     existing::check_flags(&args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = match args.provider {
-        Provider::Local | Provider::Kind => None,
+        Provider::Local | Provider::Kind | Provider::Containers => None,
         Provider::Existing => Some(runtime.block_on(existing::find_out(&args))?),
     };
     let servers = match (&found, from_to(&args)?) {
@@ -51,7 +51,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
         (None, Some(combo)) => Servers::FromTo(combo),
         (None, None) => Servers::OfTable,
     };
-    let binary = build_test_binary()?;
+    let binary = build_test_binary(args.provider)?;
     let listed = select::parse_list(&list_tests(&binary)?, &servers)?;
     let suites = match args.suites.as_slice() {
         [] => servers.default_suites().iter().map(ToString::to_string).collect(),
@@ -76,12 +76,10 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     // Servers that run already need no ports of this host.
     let own_servers = if found.is_some() { 0 } else { schedule::most_at_a_time(&cases, jobs) };
     check_host(args.out.as_deref().unwrap_or(&target_dir()), own_servers)?;
-    let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir.clone())?, &Terminal::new())?;
-    let mut binaries = Binaries::from(&obtained);
-    kind::add_to(&mut binaries, args.provider)?;
-    let site = match &found {
-        Some((existing, _)) => Site::Existing(existing.clone()),
-        None => runtime.block_on(site(args.provider, &combos.values().collect::<Vec<_>>(), &binaries))?,
+    let all: Vec<&Combo> = combos.values().collect();
+    let (binaries, site) = match &found {
+        Some((existing, _)) => (Binaries::default(), Site::Existing(existing.clone())),
+        None => site::prepare(args.provider, &wanted, &all, args.bin_dir.clone(), &runtime)?,
     };
     let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
     let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
@@ -179,25 +177,17 @@ fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {
     }
 }
 
-/// Where the cases of these combos run, on servers of our own.
-///
-/// # Errors
-/// No node image can be had, or the provider makes no servers.
-pub async fn site(provider: Provider, combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
-    match provider {
-        Provider::Local => Ok(Site::Local),
-        Provider::Kind => kind::nodes(combos, binaries).await,
-        Provider::Existing => Err(existing::require_own_servers(provider).err().context("it makes servers")?.into()),
-    }
-}
-
-/// Builds the test binary with the same cargo and returns its path.
-pub fn build_test_binary() -> anyhow::Result<PathBuf> {
+/// Builds the test binary with the same cargo, and with what a provider needs that others do without; returns its path.
+pub fn build_test_binary(provider: Provider) -> anyhow::Result<PathBuf> {
     let sh = Shell::new()?;
     sh.change_dir(workspace());
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let features: &[&str] = match provider {
+        Provider::Local | Provider::Kind | Provider::Existing => &[],
+        Provider::Containers => &["--features", "containers"],
+    };
     let messages =
-        cmd!(sh, "{cargo} test --quiet --package suites --test e2e --no-run --message-format=json-render-diagnostics")
+        cmd!(sh, "{cargo} test --quiet --package suites --test e2e {features...} --no-run --message-format=json-render-diagnostics")
             .quiet()
             .read()
             .context("the test binary does not build")?;
@@ -217,13 +207,13 @@ pub fn list_tests(binary: &Path) -> anyhow::Result<String> {
 
 /// Cases at the same time when nobody says how many.
 pub fn default_jobs(provider: Provider) -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match provider {
-        Provider::Local => (processors * JOBS_PER_PROCESSOR).min(MOST_JOBS),
-        Provider::Kind => (processors / PROCESSORS_PER_CLUSTER).clamp(1, MOST_JOBS),
-        // They share one cluster, and would take each other's addresses.
-        Provider::Existing => 1,
-    }
+    let jobs_per_processor = match provider {
+        Provider::Local | Provider::Containers => LOCAL_JOBS_PER_PROCESSOR,
+        Provider::Kind => KIND_JOBS_PER_PROCESSOR,
+        // Cases share one cluster, and would take each other's addresses.
+        Provider::Existing => return 1,
+    };
+    (host::processors() * jobs_per_processor).min(MOST_JOBS)
 }
 
 /// The root of the workspace.

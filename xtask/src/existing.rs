@@ -15,7 +15,7 @@ use harness::provider::{Lacking, Need, Provider};
 pub fn check_flags(args: &E2eArgs) -> Result<(), PlanError> {
     let refused = |why: String| Err(PlanError(why));
     match args.provider {
-        Provider::Local | Provider::Kind => {
+        Provider::Local | Provider::Kind | Provider::Containers => {
             let given = [(!args.contexts.is_empty(), "--context"), (!args.kubeconfigs.is_empty(), "--kubeconfig")];
             match given.into_iter().find(|(given, _)| *given) {
                 Some((_, flag)) => refused(format!(

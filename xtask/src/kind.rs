@@ -1,5 +1,6 @@
 //! What runs on kind need besides what runs of processes need: kind itself, images, and clusters cleared away.
 
+use crate::containers;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
 use crate::progress::Terminal;
@@ -58,14 +59,15 @@ pub fn print_config(args: &ConfigArgs) -> anyhow::Result<Ended> {
 /// The engine does not answer.
 pub fn collect_garbage() -> anyhow::Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let removed = runtime.block_on(sweep(Provider::Kind))?;
+    let removed = runtime.block_on(async { anyhow::Ok(sweep().await? + containers::sweep().await?) })?;
     if removed == 0 {
         println!("nothing to remove");
     }
     Ok(Ended::AsExpected)
 }
 
-/// Removes the clusters of this run, which its cases share. Processes leave nothing.
+/// Removes the clusters of this run, which its cases share, and containers of cases that were killed. Processes leave
+/// nothing.
 ///
 /// # Errors
 /// The engine does not answer.
@@ -78,33 +80,31 @@ pub async fn end(provider: Provider) -> anyhow::Result<()> {
                 owner::remove(&engine, &cluster).await?;
             }
         }
+        Provider::Containers => {
+            containers::sweep().await?;
+        }
     }
     Ok(())
 }
 
-/// Removes the clusters of processes that are gone, and returns how many. Processes leave nothing.
+/// Removes the clusters of processes that are gone, and returns how many.
 ///
 /// # Errors
 /// The engine does not answer.
-pub async fn sweep(provider: Provider) -> anyhow::Result<usize> {
-    match provider {
-        Provider::Local | Provider::Existing => Ok(0),
-        Provider::Kind => {
-            let engine = engine();
-            let stale = owner::stale(&engine).await?;
-            for cluster in &stale {
-                owner::remove(&engine, cluster).await?;
-                println!("removed {} ({} containers)", cluster.name, cluster.containers.len());
-            }
-            Ok(stale.len())
-        }
+pub async fn sweep() -> anyhow::Result<usize> {
+    let engine = engine();
+    let stale = owner::stale(&engine).await?;
+    for cluster in &stale {
+        owner::remove(&engine, cluster).await?;
+        println!("removed {} ({} containers)", cluster.name, cluster.containers.len());
     }
+    Ok(stale.len())
 }
 
 /// The binaries of a run: nodes bring their own etcd, and servers that run already everything.
 pub fn wanted_of(wanted: Vec<Wanted>, provider: Provider) -> Vec<Wanted> {
     match provider {
-        Provider::Local => wanted,
+        Provider::Local | Provider::Containers => wanted,
         Provider::Existing => Vec::new(),
         Provider::Kind => wanted.into_iter().filter(|wanted| !matches!(wanted, Wanted::Etcd(_))).collect(),
     }
@@ -114,23 +114,18 @@ pub fn wanted_of(wanted: Vec<Wanted>, provider: Provider) -> Vec<Wanted> {
 ///
 /// # Errors
 /// There is none and none can be had, or it is one that is not supported.
-pub fn add_to(binaries: &mut Binaries, provider: Provider) -> anyhow::Result<()> {
-    match provider {
-        Provider::Local | Provider::Existing => Ok(()),
-        Provider::Kind => {
-            let (version, path) = match on_path() {
-                Some(found) => found,
-                None => {
-                    let wanted = Wanted::Kind(ToolVersion::KIND);
-                    let obtained = binaries::obtain(&[wanted], &Sources::from_env(None)?, &Terminal::new())?;
-                    (ToolVersion::KIND, obtained.path(wanted).context("kind was not obtained")?.to_path_buf())
-                }
-            };
-            releases::release(version).map_err(|error| PlanError(error.to_string()))?;
-            binaries.0.insert(format!("kind-{version}"), path);
-            Ok(())
+pub fn add_to(binaries: &mut Binaries) -> anyhow::Result<()> {
+    let (version, path) = match on_path() {
+        Some(found) => found,
+        None => {
+            let wanted = Wanted::Kind(ToolVersion::KIND);
+            let obtained = binaries::obtain(&[wanted], &Sources::from_env(None)?, &Terminal::new())?;
+            (ToolVersion::KIND, obtained.path(wanted).context("kind was not obtained")?.to_path_buf())
         }
-    }
+    };
+    releases::release(version).map_err(|error| PlanError(error.to_string()))?;
+    binaries.0.insert(format!("kind-{version}"), path);
+    Ok(())
 }
 
 /// kind on PATH with its version.
@@ -141,11 +136,11 @@ fn on_path() -> Option<(ToolVersion, PathBuf)> {
     Some((version, "kind".into()))
 }
 
-/// The nodes that cases of these combos run on: of one image, which is pulled if it is not here.
+/// Where the cases of these combos run on kind: on nodes of one image, which is pulled if it is not here.
 ///
 /// # Errors
 /// No image can be had, and what to do.
-pub async fn nodes(combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
+pub async fn site(combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
     let engine = engine();
     let there = images(&engine).await?;
     let oldest = combos.iter().flat_map(|combo| &combo.servers).map(|server| server.version).min();

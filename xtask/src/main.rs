@@ -17,6 +17,8 @@ mod existing;
 mod matrix;
 mod node_image;
 mod kind;
+mod containers;
+mod site;
 
 use clap::Parser;
 use cli::{Cli, Command};

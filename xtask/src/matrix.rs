@@ -39,7 +39,7 @@ impl Row {
 }
 
 /// Every leg. The local ones of the night have each case exactly once, which `cargo xtask matrix` checks.
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 10] = [
     // `.ci/run` has the gate matrix and the paths around 1.33 already: here are both ends of the supported minors.
     Row::local(
         Event::PullRequest,
@@ -54,10 +54,8 @@ const ROWS: [Row; 12] = [
     Row::local(Event::Nightly, "upgrade-from-1.31-1.32", &["upgrade", "flags"], &["v1_31_*", "v1_32_*"]),
     Row::local(Event::Nightly, "upgrade-from-1.33", &["upgrade", "flags"], &["v1_33_*"]),
     Row::local(Event::Nightly, "upgrade-from-1.34-1.36", &["upgrade", "flags"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
-    // A case on kind takes a minute for its cluster alone: shorter legs.
-    Row::kind("kind-gates-bitmap", &["skew"], &["v1_33_bitmap__*"]),
-    Row::kind("kind-gates-dual-write", &["skew"], &["v1_33_dual_write__*"]),
-    Row::kind("kind-gates-ip-address", &["skew"], &["v1_33_ip_address__*"]),
+    // The same on kind, where a case takes longer.
+    Row::kind("kind-gates", &["recording", "skew"], &[]),
     Row::kind("kind-upgrade-from-1.31-1.32", &["upgrade", "flags"], &["v1_31_*", "v1_32_*"]),
     Row::kind("kind-upgrade-from-1.33", &["upgrade", "flags"], &["v1_33_*"]),
     Row::kind("kind-upgrade-from-1.34-1.36", &["upgrade", "flags"], &["v1_34_*", "v1_35_*", "v1_36_*"]),
@@ -66,9 +64,8 @@ const ROWS: [Row; 12] = [
 /// Longest time of the run of a leg, in minutes; beyond it something hangs that the bounds of its cases do not catch.
 fn minutes(provider: Provider) -> u32 {
     match provider {
-        Provider::Local => 60,
+        Provider::Local | Provider::Containers | Provider::Existing => 60,
         Provider::Kind => 240,
-        Provider::Existing => 30,
     }
 }
 
@@ -87,7 +84,9 @@ impl Selection {
         let provider = match self.provider {
             // The default, left out so that the command is the one a person would type.
             Provider::Local => None,
-            Provider::Kind | Provider::Existing => Some(("--provider", self.provider.to_string())),
+            Provider::Kind | Provider::Containers | Provider::Existing => {
+                Some(("--provider", self.provider.to_string()))
+            }
         };
         let suites = self.suites.iter().map(|suite| ("--suite", suite.clone()));
         let combos = self.combos.iter().map(|combo| ("--combo", combo.clone()));
@@ -158,7 +157,7 @@ struct Include<'a> {
 /// A selection that matches nothing, or a case that no leg of the night has.
 pub fn run(args: MatrixArgs) -> anyhow::Result<Ended> {
     args.provider.map_or(Ok(()), existing::require_own_servers)?;
-    let listed = select::parse_list(&e2e::list_tests(&e2e::build_test_binary()?)?, &Servers::OfTable)?;
+    let listed = select::parse_list(&e2e::list_tests(&e2e::build_test_binary(Provider::Local)?)?, &Servers::OfTable)?;
     check_partition(&listed)?;
     let legs = legs(&args, &listed)?;
     match args.format {
@@ -172,8 +171,10 @@ fn legs(args: &MatrixArgs, listed: &[Listed]) -> Result<Vec<Leg>, PlanError> {
     let of_provider = |provider| args.provider.is_none_or(|wanted| wanted == provider);
     let by_hand = !(args.suites.is_empty() && args.combos.is_empty() && args.gates.is_empty());
     let selections: Vec<Selection> = if by_hand {
-        let providers =
-            Provider::ALL.into_iter().filter(|it| of_provider(*it) && existing::require_own_servers(*it).is_ok());
+        // Who names none means those that have legs of their own.
+        let has_legs = |provider| ROWS.iter().any(|row| row.provider == provider);
+        let meant = |provider: &Provider| of_provider(*provider) && (args.provider.is_some() || has_legs(*provider));
+        let providers = Provider::ALL.into_iter().filter(meant);
         providers.map(|provider| chosen(args, provider)).collect()
     } else {
         let rows = ROWS.iter().filter(|row| row.event == args.event && of_provider(row.provider));

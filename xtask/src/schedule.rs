@@ -4,6 +4,8 @@ use crate::clusters::{Clusters, Lease};
 use crate::select::Listed;
 use harness::cluster::Site;
 use harness::cluster::kind::cluster::Shape;
+use harness::host;
+use harness::preflight;
 use harness::record::{CLUSTER_VARIABLE, CaseOutcome, CaseRecord, RUN_DIR_VARIABLE, RunPlan};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -20,9 +22,6 @@ const CASE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 /// The output of a test process, in the folder of its case.
 pub const OUTPUT_FILE: &str = "test.log";
 
-/// Clusters beyond those that cases use, so that not every change of shape costs the creation of one.
-const IDLE_CLUSTERS: usize = 2;
-
 /// Why a case has no record.
 pub type Missing = BTreeMap<String, String>;
 
@@ -38,18 +37,17 @@ pub async fn run(binary: &Path, cases: &[Listed], plan: &RunPlan, run: &Path, jo
     let mut room = Room { busy: jobs, waiting: jobs };
     let mut running: JoinSet<(usize, Option<Lease>, Result<ExitStatus, String>)> = JoinSet::new();
     let mut clusters = match &plan.site {
-        Site::Local | Site::Existing(_) => None,
-        Site::Kind(_) => Some(Clusters::new(most_at_a_time(cases, jobs) + IDLE_CLUSTERS)),
+        Site::Local | Site::Containers(_) | Site::Existing(_) => None,
+        Site::Kind(_) => Some(Clusters::new(preflight::kind::most_nodes(host::inotify(), host::processors()))),
     };
     let mut missing = Missing::new();
     let mut interrupted = false;
     loop {
-        while !interrupted && let Some(at) = queue.iter().position(|index| room.has(&cases[*index])) {
+        while !interrupted && let Some(at) = next(&queue, cases, room, clusters.as_ref()) {
             let index = queue.remove(at);
             let case = &cases[index];
             *room.of(case) -= 1;
-            let shape = Shape::of(&case.scenario.first(&case.combo));
-            let lease = match (&mut clusters, shape) {
+            let lease = match (&mut clusters, shape(case)) {
                 (Some(clusters), Some(shape)) => Some(clusters.lend(shape).await?),
                 (Some(_), None) | (None, _) => None,
             };
@@ -91,6 +89,22 @@ pub async fn run(binary: &Path, cases: &[Listed], plan: &RunPlan, run: &Path, jo
         }
     }
     Ok(missing)
+}
+
+/// The place in the queue of the first case that there is room for, rather one whose cluster is there and idle.
+fn next(queue: &[usize], cases: &[Listed], room: Room, clusters: Option<&Clusters>) -> Option<usize> {
+    let fits = |case: &Listed| {
+        let cluster = clusters.zip(shape(case));
+        room.has(case) && cluster.is_none_or(|(clusters, shape)| clusters.has_room(shape))
+    };
+    let has_cluster = |case: &Listed| clusters.zip(shape(case)).is_some_and(|(it, shape)| it.has_idle(shape));
+    let at_once = queue.iter().position(|index| fits(&cases[*index]) && has_cluster(&cases[*index]));
+    at_once.or_else(|| queue.iter().position(|index| fits(&cases[*index])))
+}
+
+/// The cluster that a case needs on kind.
+fn shape(case: &Listed) -> Option<Shape> {
+    Shape::of(&case.scenario.first(&case.combo))
 }
 
 /// The most cases that run at the same time.

@@ -1,13 +1,13 @@
 //! `cargo xtask up`: a control plane for a person to look at.
 
 use crate::cli::UpArgs;
-use crate::e2e::{self, target_dir};
+use crate::e2e::target_dir;
 use crate::existing;
 use crate::exit::{Ended, PlanError};
 use crate::kind;
-use crate::progress::Terminal;
+use crate::site;
 use glob::Pattern;
-use harness::binaries::{self, KubeComponent, Sources, Wanted};
+use harness::binaries::{self, KubeComponent, Wanted};
 use harness::cluster::{Binaries, ControlPlane, Purpose, Site};
 use harness::combo::{self, Combo};
 use harness::journal::Journal;
@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// # Errors
 /// A pattern that does not match exactly one combo, or servers that do not start.
 pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
+    site::check_built_in(args.provider, "up")?;
     existing::require_own_servers(args.provider)?;
     let combo = find(&args.combo)?;
     if args.data.is_some() && !args.provider.has(Need::ReuseData) {
@@ -29,12 +30,9 @@ pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     let mut wanted = binaries::needed_by([&combo], false);
     wanted.extend(controller_manager.map(|version| Wanted::Kube(KubeComponent::ControllerManager, version)));
     let wanted = kind::wanted_of(wanted, args.provider);
-    let obtained = binaries::obtain(&wanted, &Sources::from_env(args.bin_dir)?, &Terminal::new())?;
-    let mut binaries = Binaries::from(&obtained);
-    kind::add_to(&mut binaries, args.provider)?;
     let dir = args.data.unwrap_or_else(|| target_dir().join(format!("up-{}", std::process::id())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let site = runtime.block_on(e2e::site(args.provider, &[&combo], &binaries))?;
+    let (binaries, site) = site::prepare(args.provider, &wanted, &[&combo], args.bin_dir, &runtime)?;
     runtime.block_on(stay(&site, &combo, controller_manager, &binaries, &dir))?;
     Ok(Ended::AsExpected)
 }

@@ -1,5 +1,6 @@
 //! How a control plane can fail.
 
+use super::containers::ContainerError;
 use super::kind::KindError;
 use crate::client::ClientError;
 use crate::etcd::EtcdError;
@@ -85,6 +86,9 @@ pub enum ClusterError {
     /// A server that was there before.
     #[error(transparent)]
     Existing(#[from] AskError),
+    /// A container.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     /// An operation that the provider does not have.
     #[error(transparent)]
     Lacking(#[from] Lacking),
@@ -114,6 +118,7 @@ impl ClusterError {
         match self {
             ClusterError::Process(ProcessError::Exited { log, .. }) => Some(log),
             ClusterError::Kind(error) => error.log_of_exit(),
+            ClusterError::Container(error) => error.log_of_exit(),
             ClusterError::Process(
                 ProcessError::CannotStart { .. } | ProcessError::NotReady { .. } | ProcessError::CannotWait { .. },
             )

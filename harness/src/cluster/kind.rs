@@ -9,6 +9,7 @@ pub mod node_image;
 pub mod nodes;
 pub mod owner;
 pub mod releases;
+pub mod script;
 pub mod cluster;
 mod error;
 

@@ -53,6 +53,21 @@ pub(super) async fn compare_with_plan(client: &kube::Client, id: ServerId, spec:
     Ok(())
 }
 
+/// Whether a server is ready and what the plan says; `Ok(Err)` if it is ready and differs.
+pub(super) async fn as_planned(
+    readyz: &mut Readyz,
+    client: &kube::Client,
+    id: ServerId,
+    spec: &ServerSpec,
+) -> Result<Result<(), ClusterError>, NotYet> {
+    readyz.ask(client).await.required()?;
+    match compare_with_plan(client, id, spec).await {
+        Ok(()) => Ok(Ok(())),
+        Err(Unlike::NotYet(missing)) => Err(missing),
+        Err(Unlike::Plan(error)) => Ok(Err(error)),
+    }
+}
+
 /// A server that is not, or not yet, what the plan says.
 pub(super) enum Unlike {
     /// It does not answer yet.

@@ -1,20 +1,21 @@
 //! etcd, kube-apiserver and kube-controller-manager as processes of this host.
 
-use super::live::{AbortOnDrop, Readyz, Unlike, compare_with_plan};
+use super::flags::{
+    Entrance, EtcdPlace, ManagerPlace, ServerPlace, apiserver_flags, controller_manager_flags, etcd_flags,
+    kubeconfig_text,
+};
+use super::live::{AbortOnDrop, Readyz, as_planned};
 use super::{ClusterError, Layout, READY_TIMEOUT, write_command_line};
 use crate::client;
 use crate::etcd::Etcd;
 use crate::files::write_private;
-use crate::gates::Gate;
 use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
-use crate::pki::{KeyFiles, Pki};
 use crate::process::{Blueprint, Process};
 use crate::server::ServerSpec;
-use crate::version::{KubeVersion, Minor};
+use crate::version::KubeVersion;
 use crate::wait::NotYet;
-use serde_json::json;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,6 +48,15 @@ async fn with_free_ports<T, const N: usize>(
     }
 }
 
+fn loopback(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+/// The certificate of every server is valid for the loopback address.
+fn entrance(url: &str) -> Entrance<'_> {
+    Entrance { url, certified_as: None }
+}
+
 /// A running etcd.
 #[derive(Debug)]
 pub struct EtcdServer {
@@ -59,22 +69,12 @@ impl EtcdServer {
     /// Starts etcd on the data of the layout and waits until it answers.
     pub async fn start(layout: &Layout, program: &Path) -> Result<Self, ClusterError> {
         with_free_ports(async |[client_port, peer_port]| {
-            let (endpoint, peer) = (format!("http://127.0.0.1:{client_port}"), format!("http://127.0.0.1:{peer_port}"));
+            let (clients, peers) = (loopback(client_port), loopback(peer_port));
+            let endpoint = format!("http://{clients}");
             let blueprint = Blueprint {
                 name: "etcd".into(),
                 program: program.to_path_buf(),
-                args: vec![
-                    format!("--data-dir={}", layout.data().display()),
-                    format!("--listen-client-urls={endpoint}"),
-                    format!("--advertise-client-urls={endpoint}"),
-                    format!("--listen-peer-urls={peer}"),
-                    format!("--initial-advertise-peer-urls={peer}"),
-                    format!("--initial-cluster=default={peer}"),
-                    // One member on scratch data: no fsync, and an election that costs 0.1 s instead of 1 s.
-                    "--unsafe-no-fsync".into(),
-                    "--heartbeat-interval=10".into(),
-                    "--election-timeout=100".into(),
-                ],
+                args: etcd_flags(&EtcdPlace { data: &layout.data(), clients, peers, url: &endpoint }),
                 log: layout.log("etcd"),
             };
             write_command_line(layout, "etcd", &blueprint.command_line())?;
@@ -116,103 +116,33 @@ impl Apiserver {
         spec: &ServerSpec,
         program: &Path,
         layout: &Layout,
-        pki: &Pki,
         etcd: &str,
         journal: &Journal,
     ) -> Result<Self, ClusterError> {
+        let keys = layout.pki();
         with_free_ports(async |[port]| {
+            let listen = loopback(port);
             let blueprint = Blueprint {
                 name: id.to_string(),
                 program: program.to_path_buf(),
-                args: apiserver_flags(id, spec, port, layout, pki, etcd),
+                args: apiserver_flags(id, spec, &ServerPlace { listen, etcd, keys: &keys }),
                 log: layout.log(&id.to_string()),
             };
             let command = blueprint.command_line();
             write_command_line(layout, &id.to_string(), &command)?;
-            let url = format!("https://127.0.0.1:{port}");
+            let url = format!("https://{listen}");
             let kubeconfig = layout.kubeconfig(id);
-            write_private(&kubeconfig, kubeconfig_text(&url, &id.to_string(), &pki.ca, &pki.admin).as_bytes())?;
+            write_private(&kubeconfig, kubeconfig_text(&entrance(&url), &id.to_string(), &keys).as_bytes())?;
             let client = client::from_kubeconfig(&kubeconfig).await?;
             journal.topology(TopologyEvent::Started { server: id, spec: spec.clone(), command });
             let mut process = blueprint.start()?;
-            let mut unlike = None;
             let mut readyz = Readyz::new(id, journal);
-            process
-                .ready(READY_TIMEOUT, async || {
-                    readyz.ask(&client).await.required()?;
-                    match compare_with_plan(&client, id, spec).await {
-                        Ok(()) => Ok(()),
-                        Err(Unlike::NotYet(missing)) => Err(missing),
-                        Err(Unlike::Plan(error)) => {
-                            unlike = Some(error);
-                            Ok(())
-                        }
-                    }
-                })
-                .await?;
-            unlike.map_or(Ok(()), Err)?;
+            process.ready(READY_TIMEOUT, async || as_planned(&mut readyz, &client, id, spec).await).await??;
             let readyz = readyz.watch(client.clone());
             Ok(Apiserver { process, client, spec: spec.clone(), url, _readyz: readyz })
         })
         .await
     }
-}
-
-/// The smallest set of flags that works from 1.31 to 1.37.
-fn apiserver_flags(id: ServerId, spec: &ServerSpec, port: u16, layout: &Layout, pki: &Pki, etcd: &str) -> Vec<String> {
-    let mut flags = vec![
-        format!("--etcd-servers={etcd}"),
-        // The recording needs every revision from 1 on.
-        "--etcd-compaction-interval=0".into(),
-        format!("--secure-port={port}"),
-        "--bind-address=127.0.0.1".into(),
-        // Never used, but must be set (a host without a default route has none), of the primary family and its own.
-        format!("--advertise-address={}", advertise_address(id, spec)),
-        format!("--cert-dir={}", layout.pki().display()),
-        format!("--tls-cert-file={}", pki.serving.certificate.display()),
-        format!("--tls-private-key-file={}", pki.serving.key.display()),
-        format!("--client-ca-file={}", pki.ca.display()),
-        format!("--service-cluster-ip-range={}", spec.ranges_flag()),
-        "--service-account-issuer=https://skewlab.invalid".into(),
-        format!("--service-account-key-file={}", pki.service_account_public_key.display()),
-        format!("--service-account-signing-key-file={}", pki.service_account_key.display()),
-        "--authorization-mode=RBAC".into(),
-        "--disable-admission-plugins=ServiceAccount".into(),
-        // Servers of one host would fight over the endpoints of the Service `kubernetes`; it is created all the same.
-        "--endpoint-reconciler-type=none".into(),
-        "--allow-privileged=true".into(),
-    ];
-    if let Some(minor) = spec.emulated {
-        flags.push(format!("--emulated-version={minor}"));
-    }
-    if !spec.gates.is_empty() {
-        flags.push(format!("--feature-gates={}", spec.gates));
-    }
-    if !spec.runtime_config.is_empty() {
-        let entries: Vec<String> = spec.runtime_config.iter().map(|(api, value)| format!("{api}={value}")).collect();
-        flags.push(format!("--runtime-config={}", entries.join(",")));
-    }
-    flags
-}
-
-fn advertise_address(id: ServerId, spec: &ServerSpec) -> String {
-    let ipv4 = spec.service_ranges.first().is_none_or(|net| net.addr().is_ipv4());
-    let number = u16::from(id.0) + 1;
-    if ipv4 { format!("10.1.0.{number}") } else { format!("fd00:1::{number:x}") }
-}
-
-/// A kubeconfig for one server.
-fn kubeconfig_text(url: &str, name: &str, ca: &Path, user: &KeyFiles) -> String {
-    // JSON is YAML, and every reader of kubeconfigs takes it.
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": ca}}],
-        "users": [{"name": name, "user": {"client-certificate": user.certificate, "client-key": user.key}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-    });
-    format!("{config:#}\n")
 }
 
 /// A running kube-controller-manager.
@@ -229,35 +159,21 @@ impl ControllerManager {
         version: KubeVersion,
         server: &Apiserver,
         layout: &Layout,
-        pki: &Pki,
     ) -> Result<Self, ClusterError> {
         let name = "controller-manager";
         let kubeconfig = layout.dir.join(format!("{name}.kubeconfig"));
-        // As administrator: without service account tokens its controllers have no roles of their own.
-        write_private(&kubeconfig, kubeconfig_text(&server.url, name, &pki.ca, &pki.admin).as_bytes())?;
-        let gates = server.spec.effective_gates().map_err(|error| ClusterError::Spec(error.into()))?;
+        let keys = layout.pki();
+        write_private(&kubeconfig, kubeconfig_text(&entrance(&server.url), name, &keys).as_bytes())?;
         with_free_ports(async |[port]| {
-            let mut args = vec![
-                format!("--kubeconfig={}", kubeconfig.display()),
-                "--controllers=service-cidr-controller,namespace-controller".into(),
-                "--leader-elect=false".into(),
-                format!("--secure-port={port}"),
-                "--bind-address=127.0.0.1".into(),
-                format!("--tls-cert-file={}", pki.serving.certificate.display()),
-                format!("--tls-private-key-file={}", pki.serving.key.display()),
-                "--authorization-always-allow-paths=/healthz".into(),
-            ];
-            // From 1.34 on the gate is locked; before it the controller must follow its apiserver.
-            if version.minor < Minor(34) {
-                let gate = Gate::MultiCidrServiceAllocator;
-                args.push(format!("--feature-gates={gate}={}", gates[&gate]));
-            }
+            let listen = loopback(port);
+            let place = ManagerPlace { listen, kubeconfig: &kubeconfig, keys: &keys };
+            let args = controller_manager_flags(version, &server.spec, &place)?;
             let blueprint =
                 Blueprint { name: name.into(), program: program.to_path_buf(), args, log: layout.log(name) };
             write_command_line(layout, name, &blueprint.command_line())?;
             let health = layout.dir.join(format!("{name}-health.kubeconfig"));
-            let url = format!("https://127.0.0.1:{port}");
-            write_private(&health, kubeconfig_text(&url, name, &pki.ca, &pki.admin).as_bytes())?;
+            let url = format!("https://{listen}");
+            write_private(&health, kubeconfig_text(&entrance(&url), name, &keys).as_bytes())?;
             let client = client::from_kubeconfig(&health).await?;
             let mut process = blueprint.start()?;
             process

@@ -13,6 +13,14 @@ const INOTIFY_ADVISED: Inotify = Inotify { instances: 512, watches: 524_288 };
 /// The defaults of Linux on a small machine; three nodes were seen to run with so few instances.
 const INOTIFY_LEAST: Inotify = Inotify { instances: 128, watches: 8_192 };
 
+/// inotify instances of one control-plane node: 15 idle and 19 with a kube-apiserver were counted (systemd 5, kubelet 8,
+/// containerd and dbus 1 each, kube-apiserver 4).
+const INOTIFY_OF_NODE: u64 = 20;
+/// inotify instances that the host itself needs.
+const INOTIFY_OF_HOST: u64 = 8;
+/// Nodes for each processor: an idle one keeps some hundredths of it busy.
+const NODES_PER_PROCESSOR: usize = 5;
+
 /// Free disk that clusters take, in bytes: a node image, and for each node a copy of its `/var`.
 const DISK_OF_CLUSTERS: u64 = 10_000_000_000;
 
@@ -74,6 +82,13 @@ pub struct Inotify {
     pub watches: u64,
 }
 
+/// How many nodes a run should have at the same time, at least those of its largest cluster.
+pub fn most_nodes(inotify: Option<Inotify>, processors: usize) -> usize {
+    let by_inotify =
+        inotify.map_or(u64::MAX, |limits| limits.instances.saturating_sub(INOTIFY_OF_HOST) / INOTIFY_OF_NODE);
+    usize::try_from(by_inotify).unwrap_or(usize::MAX).min(processors * NODES_PER_PROCESSOR)
+}
+
 /// A line per fact.
 pub fn judge(facts: &Facts) -> Vec<Line> {
     let mut lines = vec![engine(&facts.engine), cgroups(facts.cgroups)];
@@ -92,7 +107,7 @@ pub fn judge(facts: &Facts) -> Vec<Line> {
     lines
 }
 
-fn engine(engine: &Result<Engine, String>) -> Line {
+pub(super) fn engine(engine: &Result<Engine, String>) -> Line {
     match engine {
         Ok(Engine { command, version, .. }) => Line::fine("engine", format!("{command} {version} answers")),
         Err(why) => Line::fails(
@@ -135,8 +150,8 @@ fn inotify(limits: Inotify) -> Line {
     let below = |bound: Inotify| instances < bound.instances || watches < bound.watches;
     let seen = format!("{instances} instances, {watches} watches");
     let advice = format!(
-        "sysctl fs.inotify.max_user_instances={} fs.inotify.max_user_watches={}, else many nodes at a time fail with \
-         `too many open files`",
+        "sysctl fs.inotify.max_user_instances={} fs.inotify.max_user_watches={}, else few nodes run at a time: more fail \
+         with `too many open files`",
         INOTIFY_ADVISED.instances, INOTIFY_ADVISED.watches
     );
     if below(INOTIFY_LEAST) {
@@ -318,6 +333,15 @@ mod tests {
         is(&limits(128, 192_536), "inotify", "maybe", "sysctl");
         is(&limits(64, 524_288), "inotify", "FAIL", "sysctl");
         is(&limits(512, 4_096), "inotify", "FAIL", "sysctl");
+    }
+
+    #[test]
+    fn so_many_nodes_run_as_inotify_and_processors_carry() {
+        let limits = |instances| Some(Inotify { instances, watches: 524_288 });
+        assert_eq!(most_nodes(limits(128), 2), 6);
+        assert_eq!(most_nodes(limits(512), 2), 10);
+        assert_eq!(most_nodes(None, 8), 40);
+        assert_eq!(most_nodes(limits(0), 8), 0);
     }
 
     #[test]

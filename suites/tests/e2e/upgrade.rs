@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use suites::case::{self, Case};
 use suites::claims::{claim_of, missing_locks, primary_bitmap};
+use suites::crash::kill_in_flight;
 use suites::downgrade::downgrade;
 use suites::namespaces::create_namespaces;
 use suites::observe::{count_refusals, granted, require_only};
@@ -154,9 +155,10 @@ async fn a_crash_in_the_middle_of_creates_loses_nothing(#[case] combo: &str) -> 
         let mut observed = Observed::default();
         let mut traffic = Traffic::start(case)?;
         let server = ServerId(0);
-        for _ in 0..CRASHES {
+        let mut operations = Vec::new();
+        for crash in 0..CRASHES {
             traffic.run_for_a_while().await?;
-            case.plane.kill_server(server).await?;
+            operations.extend(kill_in_flight(case, server, crash).await?);
             traffic.leave(server);
             start_server_under_traffic(case, server, &mut observed).await?;
             traffic.join(server, case.plane.client(server)?);
@@ -178,7 +180,7 @@ async fn a_crash_in_the_middle_of_creates_loses_nothing(#[case] combo: &str) -> 
         await_locks(case, CRASHES, &mut observed).await?;
         case.journal.topology(TopologyEvent::QuietEnd);
         drop(quiet);
-        let operations = traffic.stop().await?;
+        operations.extend(traffic.stop().await?);
         let finished: Vec<Operation> =
             operations.iter().filter(|it| !matches!(it.outcome, Outcome::Unknown { .. })).cloned().collect();
         count_refusals(&finished, &mut observed);

@@ -2,11 +2,11 @@
 
 use super::config::{self, ClusterConfig, Families};
 use super::engine::{CommandError, Program, engine};
-use super::manifest::Manifest;
+use super::manifest::{self, Manifest};
 use super::node::{Node, StaticPod};
 use super::nodes::NodeImage;
 use super::owner::{CLUSTER_LABEL, Owner};
-use super::{KindError, owner, releases};
+use super::{KindError, owner, releases, script};
 use crate::binaries::ToolVersion;
 use crate::client;
 use crate::cluster::live::{AbortOnDrop, Readyz, Unlike, compare_with_plan};
@@ -18,12 +18,13 @@ use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
 use crate::server::ServerSpec;
 use crate::version::KubeVersion;
-use crate::wait::{self, NotYet};
+use crate::wait;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -34,11 +35,17 @@ const SCHEDULER: &str = "kube-scheduler";
 const CREATE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// From the process to ready: the start hook of the repair loops gives up after 60 s, then the process ends.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two looks whether a server that starts is still there.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// A controller manager is healthy some seconds after its start.
 const HEALTHY_TIMEOUT: Duration = Duration::from_secs(90);
-const PKI: &str = "/etc/kubernetes/pki";
+const HEALTHY: &str = "https://127.0.0.1:10257/healthz";
+/// What etcd trusts and what its clients show, and the kubeconfig that no role has to exist for; kubeadm leaves them on the
+/// first node.
+const SECRETS: [&str; 4] = [
+    "/etc/kubernetes/pki/etcd/ca.crt",
+    "/etc/kubernetes/pki/etcd/healthcheck-client.crt",
+    "/etc/kubernetes/pki/etcd/healthcheck-client.key",
+    "/etc/kubernetes/super-admin.conf",
+];
 
 /// What the cluster of a case is made of, and which one it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +70,8 @@ pub struct Cluster {
 
 struct ControlPlaneNode {
     node: Node,
+    /// The images it knows.
+    images: Mutex<BTreeSet<String>>,
     /// Where its kube-apiserver is published.
     url: String,
     apiserver: Manifest,
@@ -187,17 +196,16 @@ impl Cluster {
         let nodes: Vec<ControlPlaneNode> = taken.into_iter().collect::<Result<_, _>>()?;
 
         let first = &nodes.first().ok_or(KindError::NoServer)?.node;
-        let read = async |path: &str| first.shell(&format!("cat {PKI}/etcd/{path}")).await.map_err(KindError::Command);
-        let certificate = ClientCertificate {
-            authority: read("ca.crt").await?,
-            certificate: read("healthcheck-client.crt").await?,
-            key: read("healthcheck-client.key").await?,
-        };
+        let secrets = first.read(&SECRETS.map(str::to_string)).await.map_err(KindError::Command)?;
+        let secrets: [String; SECRETS.len()] =
+            secrets.try_into().map_err(|_| unreadable(first, "a file is missing"))?;
+        let [authority, certificate, key, admin] = secrets;
+        let certificate = ClientCertificate { authority, certificate, key };
+        let admin: Value = serde_saphyr::from_str(&admin).map_err(|error| unreadable(first, &error.to_string()))?;
         let endpoint = format!("https://{}", first.published(2379).await.map_err(KindError::Command)?);
         Etcd::with_tls(&endpoint, &certificate)?.remove_everything().await?;
-        let user = admin(first).await?;
         for (id, node) in (0..).map(ServerId).zip(&nodes) {
-            let kubeconfig = kubeconfig_text(&user, &node.url, &id.to_string());
+            let kubeconfig = kubeconfig_text(&admin, &node.url, &id.to_string());
             write_private(&layout.kubeconfig(id), kubeconfig.as_bytes())?;
         }
         Ok((nodes, endpoint, certificate))
@@ -216,7 +224,7 @@ impl Cluster {
         journal: &Journal,
     ) -> Result<Server, ClusterError> {
         let node = self.node(id)?;
-        node.node.import(APISERVER, spec.version, &binaries.path(APISERVER, &spec.version.to_string())?).await?;
+        node.import(APISERVER, spec.version, binaries).await?;
         let generation = self.next_generation();
         let rendered = node.apiserver.apiserver(spec, generation);
         let name = format!("{APISERVER}-{generation}");
@@ -246,27 +254,22 @@ impl Cluster {
         layout: &Layout,
     ) -> Result<StaticPod, ClusterError> {
         let node = self.node(id)?;
-        node.node
-            .import(CONTROLLER_MANAGER, version, &binaries.path(CONTROLLER_MANAGER, &version.to_string())?)
-            .await?;
+        node.import(CONTROLLER_MANAGER, version, binaries).await?;
         let generation = self.next_generation();
         let rendered = node.controller_manager.controller_manager(version, server, generation)?;
         write_command_line(layout, "controller-manager", &rendered.command)?;
         let (name, log) = (format!("{CONTROLLER_MANAGER}-{generation}"), layout.log("controller-manager"));
         let pod = node.node.start(CONTROLLER_MANAGER, name, &rendered.text, &log).await?;
-        let what = format!("{CONTROLLER_MANAGER} on {}", node.node.name);
-        let healthy = wait::until(what, HEALTHY_TIMEOUT, async || {
-            let answer = node.node.shell("curl --silent --fail --insecure https://127.0.0.1:10257/healthz").await;
-            answer.map(|_| ()).map_err(|_| NotYet::new("an answer of /healthz"))
-        });
-        match healthy.await {
-            Ok(()) => Ok(pod),
-            Err(timeout) => {
-                let log = pod.taken_away().await?;
-                let wait::TimedOut { what, waited, missing } = timeout;
-                Err(KindError::NotReady { what, waited, missing, log }.into())
-            }
+        if node.node.await_answer(HEALTHY, HEALTHY_TIMEOUT).await.is_ok() {
+            return Ok(pod);
         }
+        Err(KindError::NotReady {
+            what: format!("{CONTROLLER_MANAGER} on {}", node.node.name),
+            waited: HEALTHY_TIMEOUT,
+            missing: format!("an answer of {HEALTHY}"),
+            log: pod.taken_away().await?,
+        }
+        .into())
     }
 
     /// Raw access to etcd.
@@ -324,38 +327,42 @@ impl ControlPlaneNode {
         journal.topology(TopologyEvent::Started { server: id, spec: spec.clone(), command });
         let client = client::from_kubeconfig(&layout.kubeconfig(id)).await?;
         let mut readyz = Readyz::new(id, journal);
-        let mut failure = None;
-        let mut looked = tokio::time::Instant::now();
         let ready = wait::until(format!("{id} on {}", self.node.name), READY_TIMEOUT, async || {
-            if looked.elapsed() >= LOOK_PERIOD {
-                looked = tokio::time::Instant::now();
-                if let Err(error) = pod.check_running().await {
-                    failure = Some(ClusterError::from(error));
-                    return Ok(());
-                }
-            }
             readyz.ask(&client).await.required()?;
             match compare_with_plan(&client, id, spec).await {
-                Ok(()) => Ok(()),
+                Ok(()) => Ok(Ok(())),
                 Err(Unlike::NotYet(missing)) => Err(missing),
-                Err(Unlike::Plan(error)) => {
-                    failure = Some(error);
-                    Ok(())
-                }
+                Err(Unlike::Plan(error)) => Ok(Err(error)),
             }
         });
-        let ready = ready.await;
-        if let Some(error) = failure {
-            pod.stop().await?;
-            return Err(error);
-        }
+        let ready = tokio::select! {
+            ready = ready => ready,
+            () = pod.gone(READY_TIMEOUT * 2) => return Err(pod.ended().await.into()),
+        };
         match ready {
-            Ok(()) => Ok(Server { pod, _readyz: readyz.watch(client.clone()), client }),
+            Ok(Ok(())) => Ok(Server { pod, _readyz: readyz.watch(client.clone()), client }),
+            Ok(Err(unlike)) => {
+                pod.stop().await?;
+                Err(unlike)
+            }
             Err(wait::TimedOut { what, waited, missing }) => {
                 let log = pod.taken_away().await?;
                 Err(KindError::NotReady { what, waited, missing, log }.into())
             }
         }
+    }
+
+    /// Makes an image of one binary known, if it is not yet.
+    async fn import(&self, component: &str, version: KubeVersion, binaries: &Binaries) -> Result<(), ClusterError> {
+        let image = manifest::image(component, version);
+        if self.images.lock().is_ok_and(|images| images.contains(&image)) {
+            return Ok(());
+        }
+        self.node.import(component, version, &binaries.path(component, &version.to_string())?).await?;
+        if let Ok(mut images) = self.images.lock() {
+            images.insert(image);
+        }
+        Ok(())
     }
 }
 
@@ -394,13 +401,20 @@ async fn take(
     binaries: &Binaries,
 ) -> Result<ControlPlaneNode, ClusterError> {
     node.clear(&[APISERVER, CONTROLLER_MANAGER]).await?;
-    let manifest = async |component: &str| Ok::<Manifest, KindError>(Manifest::parse(&node.stock(component).await?)?);
-    let (apiserver, controller_manager) = (manifest(APISERVER).await?, manifest(CONTROLLER_MANAGER).await?);
-    for version in versions {
-        node.import(APISERVER, *version, &binaries.path(APISERVER, &version.to_string())?).await?;
-    }
+    let stock = [APISERVER, CONTROLLER_MANAGER].map(script::stock);
+    let manifests = node.read(&stock).await.map_err(KindError::Command)?;
+    let [apiserver, controller_manager] = manifests.as_slice() else {
+        return Err(unreadable(&node, "a manifest is missing").into());
+    };
+    let apiserver = Manifest::parse(apiserver).map_err(KindError::Manifest)?;
+    let controller_manager = Manifest::parse(controller_manager).map_err(KindError::Manifest)?;
+    let images = Mutex::new(node.images().await.map_err(KindError::Command)?);
     let url = format!("https://{}", node.published(6443).await.map_err(KindError::Command)?);
-    Ok(ControlPlaneNode { node, url, apiserver, controller_manager })
+    let taken = ControlPlaneNode { node, images, url, apiserver, controller_manager };
+    for version in versions {
+        taken.import(APISERVER, *version, binaries).await?;
+    }
+    Ok(taken)
 }
 
 /// As kind names its nodes.
@@ -417,14 +431,11 @@ fn kind_of(binaries: &Binaries) -> Result<(ToolVersion, Program), KindError> {
     found.ok_or(KindError::NoKind)
 }
 
-/// The cluster and the user of the strongest kubeconfig of a node: the one that no role has to exist for.
-async fn admin(node: &Node) -> Result<Value, KindError> {
-    let text = node.shell("cd /etc/kubernetes && cat super-admin.conf 2>/dev/null || cat admin.conf").await?;
-    serde_saphyr::from_str(&text)
-        .map_err(|error| KindError::Kubeconfig { node: node.name.clone(), why: error.to_string() })
+fn unreadable(node: &Node, why: &str) -> KindError {
+    KindError::Secrets { node: node.name.clone(), why: why.into() }
 }
 
-/// The same kubeconfig for one server.
+/// The kubeconfig of the administrator for one server.
 fn kubeconfig_text(admin: &Value, url: &str, name: &str) -> String {
     let authority = admin.pointer("/clusters/0/cluster/certificate-authority-data");
     let config = json!({

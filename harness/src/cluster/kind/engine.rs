@@ -137,7 +137,7 @@ fn last_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// Not there, or not executable.
-    #[error("cannot run {program}: {source}; the kind provider needs it on PATH")]
+    #[error("cannot run {program}: {source}; the providers kind and containers need it on PATH")]
     CannotRun {
         /// Which.
         program: String,
@@ -172,6 +172,7 @@ impl CommandError {
                 ["No such container", "No such object", "No such file", "no such image", "No such image"]
                     .iter()
                     .any(|words| told.contains(words))
+                    || told.lines().any(|line| line.contains("network ") && line.ends_with("not found"))
             }
             CommandError::CannotRun { .. } | CommandError::TooSlow { .. } => false,
         }

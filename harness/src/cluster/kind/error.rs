@@ -31,13 +31,19 @@ pub enum KindError {
     /// A plan without servers.
     #[error("a cluster must have a server")]
     NoServer,
-    /// The administrator's kubeconfig in a node.
-    #[error("the kubeconfig of the administrator in {node} is not what kubeadm writes: {why}")]
-    Kubeconfig {
+    /// What kubeadm leaves in a node.
+    #[error("kubeconfig, certificates or manifests in {node} are not what kubeadm writes: {why}")]
+    Secrets {
         /// Which node.
         node: String,
         /// What is wrong.
         why: String,
+    },
+    /// The clock of a node.
+    #[error("{node} does not say what time it is; its `date` must know nanoseconds (%N)")]
+    Clock {
+        /// Which node.
+        node: String,
     },
     /// It ended although nobody ended it.
     #[error("{component} on {node} ended by itself; its last output:\n{log}")]
@@ -75,7 +81,8 @@ impl KindError {
             | KindError::Spec(_)
             | KindError::NoKind
             | KindError::NoServer
-            | KindError::Kubeconfig { .. }
+            | KindError::Secrets { .. }
+            | KindError::Clock { .. }
             | KindError::NotReady { .. } => None,
         }
     }

@@ -2,14 +2,15 @@
 
 use super::archive::{OneBinary, image_archive};
 use super::engine::{CommandError, Program};
+use super::script::{self, NodeProcess, Pod, Seen};
 use super::{KindError, manifest};
 use crate::files::FileError;
 use crate::version::KubeVersion;
-use crate::wait::{self, NotYet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// From the removal of a manifest to the end of the process: the grace of a pod is 30 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -17,22 +18,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(120);
 /// An image of a hundred megabytes takes a few seconds.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(180);
+/// A script that waits in a node for so long takes longer by its looks.
+const SLACK: u32 = 2;
 /// How much of a log's end an error shows, in lines.
 const TOLD_LINES: usize = 12;
-/// How much of the name of a program the kernel keeps, which is what `pgrep -x` compares, in bytes.
-const COMM_LENGTH: usize = 15;
-
-const MANIFESTS: &str = "/etc/kubernetes/manifests";
-/// Where manifests wait that must not run: on the file system of those that run, so that a move is one step.
-const ASIDE: &str = "/etc/kubernetes/skewlab";
-/// Says that a node is ready for servers.
-const PREPARED: &str = "/etc/kubernetes/skewlab/prepared";
-/// Adds to the arguments of the kubelet that it runs alone.
-const KUBELET_ALONE: &str = "if [ -f /etc/default/kubelet ]; then . /etc/default/kubelet; fi; \
-    echo \"KUBELET_EXTRA_ARGS=\\\"$KUBELET_EXTRA_ARGS --kubeconfig= --bootstrap-kubeconfig= \
-    --authorization-mode=AlwaysAllow --authentication-token-webhook=false\\\"\" >/etc/default/kubelet";
-/// Second names of logs, because the kubelet removes the first ones with their pods.
-const LOGS: &str = "/var/log/skewlab";
 
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,29 +32,10 @@ pub struct Node {
     pub name: String,
 }
 
-/// A process in a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeProcess {
-    /// Its id in the node.
-    pub pid: u32,
-    /// Its command line.
-    pub command: Vec<String>,
-}
-
-/// What there is of a static pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
-    Nothing,
-    Runs(NodeProcess),
-    /// Its container has exited.
-    Ended,
-}
-
 /// A running static pod of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaticPod {
     node: Node,
-    /// The component, which is also the name of its manifest and container.
     component: &'static str,
     /// The name of the pod, without that of the node.
     name: String,
@@ -77,11 +47,13 @@ pub struct StaticPod {
 
 impl Node {
     /// Runs a script in the node and returns what it printed.
-    ///
-    /// # Errors
-    /// It fails.
-    pub async fn shell(&self, script: &str) -> Result<String, CommandError> {
+    async fn shell(&self, script: &str) -> Result<String, CommandError> {
         self.engine.output(&["exec", &self.name, "sh", "-c", script]).await
+    }
+
+    /// The same for one that waits in the node, with this on its standard input.
+    async fn waiting(&self, script: &str, input: &[u8], limit: Duration) -> Result<String, CommandError> {
+        self.engine.piped(&["exec", "-i", &self.name, "sh", "-c", script], input, limit * SLACK).await
     }
 
     /// The address on this host at which a port of the node is published.
@@ -93,19 +65,58 @@ impl Node {
         Ok(text.lines().next().unwrap_or_default().trim().to_string())
     }
 
-    /// Makes an image of one binary known to the node, if it is not yet.
+    /// The images that the node knows.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn images(&self) -> Result<BTreeSet<String>, CommandError> {
+        Ok(self.shell("ctr -n k8s.io images list -q").await?.lines().map(str::to_string).collect())
+    }
+
+    /// Makes an image of one binary known to the node.
     ///
     /// # Errors
     /// The binary cannot be read, or the node does not take it.
     pub async fn import(&self, component: &str, version: KubeVersion, binary: &Path) -> Result<(), KindError> {
         let image = manifest::image(component, version);
-        if !self.shell(&format!("ctr -n k8s.io images list -q name=={image}")).await?.trim().is_empty() {
-            return Ok(());
-        }
         let archive = image_archive(&OneBinary { image: &image, name: component, entrypoint: &[component] }, binary)?;
         let args = ["exec", "-i", &self.name, "ctr", "-n", "k8s.io", "images", "import", "--no-unpack", "-"];
         self.engine.piped(&args, &archive, IMPORT_TIMEOUT).await?;
         Ok(())
+    }
+
+    /// Takes static pods of kubeadm out of the node for good, and lets the kubelet go on without its API.
+    ///
+    /// # Errors
+    /// The node does not take it.
+    pub async fn prepare(&self, components: &[&str]) -> Result<(), KindError> {
+        self.shell(&script::prepare(components)).await?;
+        Ok(())
+    }
+
+    /// Whether [`Node::prepare`] has ended here.
+    pub async fn is_prepared(&self) -> bool {
+        self.shell(&script::is_prepared()).await.is_ok()
+    }
+
+    /// Files of the node, in the order of their paths.
+    ///
+    /// # Errors
+    /// One is not there.
+    pub async fn read(&self, files: &[String]) -> Result<Vec<String>, CommandError> {
+        Ok(script::files_in(&self.shell(&script::read(files)).await?))
+    }
+
+    /// Ends what a case that was cut off has left running.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn clear(&self, components: &[&str]) -> Result<(), KindError> {
+        let script = script::clear(components, STOP_TIMEOUT.as_secs());
+        match self.waiting(&script, &[], STOP_TIMEOUT).await?.is_empty() {
+            true => Ok(()),
+            false => Err(self.stays(&components.join(" and "))),
+        }
     }
 
     /// Puts a manifest into the node in one step and waits for its process.
@@ -119,118 +130,41 @@ impl Node {
         manifest: &str,
         log: &Path,
     ) -> Result<StaticPod, KindError> {
-        let script =
-            format!("mkdir -p {ASIDE} && cat >{ASIDE}/{component}.yaml && mv {ASIDE}/{component}.yaml {MANIFESTS}/");
-        let args = ["exec", "-i", &self.name, "sh", "-c", &script];
-        self.engine.piped(&args, manifest.as_bytes(), PROCESS_TIMEOUT).await?;
-        let process = wait::until(format!("{component} on {}", self.name), PROCESS_TIMEOUT, async || {
-            match self.look(component, &name).await {
-                Ok(Seen::Runs(process)) => Ok(Some(process)),
-                Ok(Seen::Ended) => Ok(None),
-                Ok(Seen::Nothing) => Err(NotYet::new("its process")),
-                Err(error) => Err(NotYet::new(error.to_string())),
-            }
-        });
-        let process = process.await;
+        let script = script::start(Pod { node: &self.name, component, name: &name }, PROCESS_TIMEOUT.as_secs());
+        let seen = script::seen_in(&self.waiting(&script, manifest.as_bytes(), PROCESS_TIMEOUT).await?);
         let (node, log) = (self.clone(), log.to_path_buf());
         let pod = |process| StaticPod { node, component, name, log, process };
         let none = NodeProcess { pid: 0, command: Vec::new() };
-        match process {
-            Ok(Some(process)) => Ok(pod(process)),
-            Ok(None) => Err(pod(none).ended().await),
-            Err(timeout) => {
+        match seen {
+            Seen::Runs(process) => Ok(pod(process)),
+            Seen::Ended => Err(pod(none).ended().await),
+            Seen::Nothing => {
                 let told = pod(none).taken_away().await?;
                 Err(KindError::NotReady {
-                    what: timeout.what,
-                    waited: timeout.waited,
-                    missing: timeout.missing,
+                    what: format!("{component} on {}", self.name),
+                    waited: PROCESS_TIMEOUT,
+                    missing: "its process".into(),
                     log: told,
                 })
             }
         }
     }
 
-    async fn look(&self, component: &str, name: &str) -> Result<Seen, CommandError> {
-        let (comm, node) = (comm(component), &self.name);
-        // A log is no sign of an end: on a busy host it is there seconds before the process.
-        let script = format!(
-            "if pid=$(pgrep -x -o {comm}); then echo $pid; tr '\\000' '\\n' </proc/$pid/cmdline; \
-             elif crictl ps --all --state exited --label io.kubernetes.pod.name={name}-{node} --quiet | grep -q .; \
-             then echo ended; fi"
-        );
-        let text = self.shell(&script).await?;
-        let mut lines = text.lines();
-        let first = lines.next();
-        Ok(match (first, first.and_then(|line| line.parse().ok())) {
-            (None, _) => Seen::Nothing,
-            (Some(_), Some(pid)) => Seen::Runs(NodeProcess { pid, command: lines.map(str::to_string).collect() }),
-            (Some(_), None) => Seen::Ended,
-        })
-    }
-
-    /// Where the kubelet keeps the log of a static pod.
-    fn log_pattern(&self, component: &str, pod: &str) -> String {
-        format!("/var/log/pods/kube-system_{pod}-{}_*/{component}/0.log", self.name)
-    }
-
-    /// Takes static pods of kubeadm out of the node for good, and lets the kubelet go on without its API: while the
-    /// apiserver of its node is away it would wait for it, for half a minute at a time, and static pods need none.
+    /// Waits until something in the node answers on a URL, for so long.
     ///
     /// # Errors
-    /// The node does not take it.
-    pub async fn prepare(&self, components: &[&'static str]) -> Result<(), KindError> {
-        let moved = components
-            .iter()
-            .map(|it| format!("mv {MANIFESTS}/{it}.yaml {ASIDE}/{it}.stock; pkill -9 -x {}; ", comm(it)));
-        let moved: String = moved.collect();
-        // What was killed stays dead: the kubelet, which would start it again, does not find its manifest.
-        self.shell(&format!(
-            "systemctl stop kubelet && mkdir -p {ASIDE} && {moved} {KUBELET_ALONE} && systemctl start kubelet && touch {PREPARED}"
-        ))
-        .await?;
-        Ok(())
+    /// It does not.
+    pub async fn await_answer(&self, url: &str, limit: Duration) -> Result<(), CommandError> {
+        self.waiting(&script::await_answer(url, limit.as_secs()), &[], limit).await.map(|_| ())
     }
 
-    /// Whether [`Node::prepare`] has ended here.
-    pub async fn is_prepared(&self) -> bool {
-        self.shell(&format!("test -f {PREPARED}")).await.is_ok()
-    }
-
-    /// The manifest that kubeadm wrote for a component that was taken out.
-    ///
-    /// # Errors
-    /// There is none.
-    pub async fn stock(&self, component: &str) -> Result<String, CommandError> {
-        self.shell(&format!("cat {ASIDE}/{component}.stock")).await
-    }
-
-    /// Ends what a case that was cut off has left running.
-    ///
-    /// # Errors
-    /// It does not end.
-    pub async fn clear(&self, components: &[&'static str]) -> Result<(), KindError> {
-        let manifests: Vec<String> = components.iter().map(|it| format!("{MANIFESTS}/{it}.yaml")).collect();
-        self.shell(&format!("rm -rf {} {LOGS}", manifests.join(" "))).await?;
-        for component in components {
-            self.await_gone(component).await?;
-        }
-        Ok(())
-    }
-
-    async fn await_gone(&self, component: &str) -> Result<(), KindError> {
-        let script = format!("pgrep -x {} || true", comm(component));
-        let what = format!("the end of {component} on {}", self.name);
-        let gone = wait::until(what, STOP_TIMEOUT, async || match self.shell(&script).await {
-            Ok(pids) if pids.trim().is_empty() => Ok(()),
-            Ok(pids) => Err(NotYet::new(format!("the end of process {}", pids.trim()))),
-            Err(error) => Err(NotYet::new(error.to_string())),
-        });
-        gone.await.map_err(|timeout| KindError::NotReady {
-            what: timeout.what,
-            waited: timeout.waited,
-            missing: timeout.missing,
+    fn stays(&self, components: &str) -> KindError {
+        KindError::NotReady {
+            what: format!("the end of {components} on {}", self.name),
+            waited: STOP_TIMEOUT,
+            missing: "the end of the process".into(),
             log: String::new(),
-        })
+        }
     }
 }
 
@@ -240,9 +174,17 @@ impl StaticPod {
     /// # Errors
     /// It is, and the end of its log says why.
     pub async fn check_running(&self) -> Result<(), KindError> {
-        match self.node.look(self.component, &self.name).await? {
+        match script::seen_in(&self.node.shell(&script::look(self.pod())).await?) {
             Seen::Runs(process) if process.pid == self.process.pid => Ok(()),
             Seen::Runs(_) | Seen::Nothing | Seen::Ended => Err(self.ended().await),
+        }
+    }
+
+    /// Waits until its process is gone by itself, for so long. One that cannot be watched is not gone.
+    pub async fn gone(&self, limit: Duration) {
+        let script = script::await_end(self.process.pid, limit.as_secs());
+        if self.node.waiting(&script, &[], limit).await.is_err() {
+            std::future::pending().await
         }
     }
 
@@ -254,14 +196,16 @@ impl StaticPod {
         self.taken_away().await.map(|_| ())
     }
 
-    /// Kills it (SIGKILL); the manifest is gone before the kubelet notices.
+    /// Kills its process (SIGKILL) and takes its manifest away before the kubelet notices. Returns when that was: a call
+    /// into a node takes longer than many a request that the death may have cut off.
     ///
     /// # Errors
-    /// It is not there.
-    pub async fn kill(&self) -> Result<(), KindError> {
-        self.node.shell(&format!("kill -9 {}; {}", self.process.pid, self.away_script())).await?;
-        self.node.await_gone(self.component).await?;
-        self.keep_log().await.map(|_| ())
+    /// It is not there, or the node's clock is none.
+    pub async fn kill(&self) -> Result<SystemTime, KindError> {
+        let text = self.node.shell(&script::kill(self.pod(), self.process.pid)).await?;
+        // Containers have the clock of their host.
+        let nanoseconds: u64 = text.trim().parse().map_err(|_| KindError::Clock { node: self.node.name.clone() })?;
+        Ok(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds))
     }
 
     /// Resident memory in bytes; 0 for a process that is gone.
@@ -271,67 +215,26 @@ impl StaticPod {
         text.trim().parse::<u64>().unwrap_or_default() * 1024
     }
 
-    /// Takes it away and returns the end of its log.
+    /// Takes it away, appends its log to the one of the case, and returns the end of it.
     pub(super) async fn taken_away(&self) -> Result<String, KindError> {
-        self.node.shell(&self.away_script()).await?;
-        self.node.await_gone(self.component).await?;
-        self.keep_log().await
+        let script = script::take_away(self.pod(), STOP_TIMEOUT.as_secs());
+        let text = self.node.waiting(&script, &[], STOP_TIMEOUT).await?;
+        let lines = script::log_in(&text).ok_or_else(|| self.node.stays(self.component))?;
+        let failed = |source| FileError::new("write", &self.log, source);
+        let mut file = File::options().create(true).append(true).open(&self.log).map_err(failed)?;
+        file.write_all((lines.join("\n") + "\n").as_bytes()).map_err(failed)?;
+        Ok(lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n"))
     }
 
     /// What is left of one that ended by itself: an error with the end of its log.
-    async fn ended(&self) -> KindError {
+    pub(super) async fn ended(&self) -> KindError {
         match self.taken_away().await {
             Ok(log) => KindError::Exited { component: self.component, node: self.node.name.clone(), log },
             Err(error) => error,
         }
     }
 
-    /// The log gets a second name before the pod goes.
-    fn away_script(&self) -> String {
-        let StaticPod { component, name, .. } = self;
-        let log = self.node.log_pattern(component, name);
-        format!(
-            "mkdir -p {LOGS} {ASIDE}; ln -f {log} {LOGS}/{name}.log 2>/dev/null; \
-             mv -f {MANIFESTS}/{component}.yaml {ASIDE}/{component}.gone 2>/dev/null || true"
-        )
-    }
-
-    /// Appends the log of a pod that is gone to the one of the case, and returns its end.
-    async fn keep_log(&self) -> Result<String, KindError> {
-        let kept = format!("{LOGS}/{}.log", self.name);
-        let text = self.node.shell(&format!("if [ -f {kept} ]; then cat {kept}; rm {kept}; fi")).await?;
-        let lines: Vec<&str> = text.lines().map(without_cri_prefix).collect();
-        let failed = |source| FileError::new("write", &self.log, source);
-        let mut file = File::options().create(true).append(true).open(&self.log).map_err(failed)?;
-        file.write_all((lines.join("\n") + "\n").as_bytes()).map_err(failed)?;
-        Ok(lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n"))
-    }
-}
-
-/// The name of a program as the kernel keeps it.
-fn comm(component: &str) -> &str {
-    &component[..component.len().min(COMM_LENGTH)]
-}
-
-/// A line of output without what the container runtime puts before it: time, stream and whether the line is whole.
-fn without_cri_prefix(line: &str) -> &str {
-    line.splitn(4, ' ').nth(3).unwrap_or(line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_a_log_is_what_the_server_wrote() {
-        let line = "2026-12-02T11:23:26.952624715Z stderr F I1202 11:23:26.952 1 main.go:1] ready";
-        assert_eq!(without_cri_prefix(line), "I1202 11:23:26.952 1 main.go:1] ready");
-        assert_eq!(without_cri_prefix("odd"), "odd");
-    }
-
-    #[test]
-    fn long_names_of_programs_are_compared_as_the_kernel_keeps_them() {
-        assert_eq!(comm("kube-controller-manager"), "kube-controller");
-        assert_eq!(comm("kube-apiserver"), "kube-apiserver");
+    fn pod(&self) -> Pod<'_> {
+        Pod { node: &self.node.name, component: self.component, name: &self.name }
     }
 }

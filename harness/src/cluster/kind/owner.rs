@@ -44,6 +44,11 @@ impl Owner {
         Some(Owner { boot: boot.to_string(), pid: pid.parse().ok()?, started: started.parse().ok()? })
     }
 
+    /// Whether it is gone now; `runs` says whether anything of what it made still runs.
+    pub fn has_left(&self, runs: bool) -> bool {
+        self.is_gone(&boot(), started(self.pid), runs)
+    }
+
     /// Whether it is gone. One of another boot may be one of another host that uses the same engine: it counts as gone
     /// only when nothing of its cluster runs.
     fn is_gone(&self, boot: &str, started: Option<u64>, cluster_runs: bool) -> bool {
@@ -132,10 +137,20 @@ fn boot() -> String {
 }
 
 /// When a process started, in clock ticks since boot; `None` if there is none.
+#[cfg(target_os = "linux")]
 fn started(pid: u32) -> Option<u64> {
     started_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Zero where the system does not tell; `None` if there is no such process. Another one with the same id keeps what the
+/// first has left until it ends too.
+#[cfg(not(target_os = "linux"))]
+fn started(pid: u32) -> Option<u64> {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).ok()?);
+    nix::sys::signal::kill(pid, None).ok().map(|()| 0)
+}
+
+#[cfg(any(target_os = "linux", test))]
 fn started_in(stat: &str) -> Option<u64> {
     // The name of the program stands in parentheses and may hold anything; the start is the 20th field after it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
