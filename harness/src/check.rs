@@ -39,12 +39,14 @@ mod world;
 mod corpus;
 #[cfg(test)]
 mod mutants;
+#[cfg(test)]
+mod unseen;
 
 pub use assumptions::BrokenAssumption;
 pub use bounds::Bounds;
 pub use chart::chart;
 pub use explain::explain;
-pub use rules::Rule;
+pub use rules::{NOT_JUDGED_WITHOUT_BITMAPS, Rule};
 pub use sometimes::Sometimes;
 pub use verdict::{Drift, Judgement, Latency, ServerStatistics, Statistics, Unmet, VERDICT_FORMAT, Verdict};
 pub use violation::{Claim, Detail, Duplicate, Lock, Locks, MadeBy, Owner, Violation};
@@ -74,11 +76,30 @@ pub struct CaseContext {
     /// Rule E7 is judged only with a bound.
     #[serde(default)]
     pub latency_bound: Option<Micros>,
+    /// Whether the bitmaps were recorded. Without raw access to etcd they are not, and what rests on them is not judged:
+    /// [`NOT_JUDGED_WITHOUT_BITMAPS`].
+    #[serde(default = "recorded")]
+    pub bitmaps_recorded: bool,
+    /// Writes up to this revision were there before the recording began: what they break is not of this case.
+    #[serde(default)]
+    pub found_until: i64,
+}
+
+/// Recordings are of etcd unless they say otherwise.
+fn recorded() -> bool {
+    true
 }
 
 impl Default for CaseContext {
     fn default() -> Self {
-        CaseContext { required: BTreeMap::new(), names_are_unique: true, events_recorded: false, latency_bound: None }
+        CaseContext {
+            required: BTreeMap::new(),
+            names_are_unique: true,
+            events_recorded: false,
+            latency_bound: None,
+            bitmaps_recorded: true,
+            found_until: 0,
+        }
     }
 }
 

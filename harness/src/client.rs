@@ -21,12 +21,17 @@ pub async fn from_kubeconfig(path: &Path) -> Result<kube::Client, ClientError> {
     let failed = |why: String| ClientError::Kubeconfig { path: path.display().to_string(), why };
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(error.to_string()))?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|error| failed(error.to_string()))?;
+    let config = without_retries(config.map_err(|error| failed(error.to_string()))?);
+    kube::Client::try_from(config).map_err(|error| failed(error.to_string()))
+}
+
+/// The same configuration with retries off and bounded times.
+pub fn without_retries(mut config: kube::Config) -> kube::Config {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(REQUEST_TIMEOUT);
     config.write_timeout = Some(REQUEST_TIMEOUT);
-    kube::Client::try_from(config).map_err(|error| failed(error.to_string()))
+    config
 }
 
 /// What a server says to `/readyz`.

@@ -5,6 +5,7 @@
 
 use crate::binaries::Obtained;
 use crate::etcd::Etcd;
+use crate::existing::Existing;
 use crate::files::{FileError, write_atomically};
 use crate::history::{ServerId, TopologyEvent};
 use crate::journal::Journal;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub mod containers;
 mod error;
+mod existing;
 mod flags;
 pub mod kind;
 mod live;
@@ -117,6 +119,7 @@ struct Slot {
 enum Running {
     Local(Box<local::Apiserver>),
     Kind(Box<kind::Server>),
+    Existing(existing::Server),
     Container(Box<containers::Server>),
 }
 
@@ -125,6 +128,7 @@ impl Running {
         match self {
             Running::Local(server) => &server.client,
             Running::Kind(server) => &server.client,
+            Running::Existing(server) => &server.client,
             Running::Container(server) => &server.client,
         }
     }
@@ -133,6 +137,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Running::Kind(server) => server.pod.stop().await.map_err(ClusterError::from),
+            Running::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::Control }.into()),
             Running::Container(server) => server.container.stop(STOP_GRACE).await.map_err(ClusterError::from),
         }
     }
@@ -154,6 +159,9 @@ impl Running {
                 journal.topology(killed);
                 server.container.remove().await?;
             }
+            Running::Existing(_) => {
+                return Err(Lacking { provider: Provider::Existing, need: Need::Control }.into());
+            }
         }
         Ok(())
     }
@@ -162,6 +170,8 @@ impl Running {
         match self {
             Running::Local(server) => server.process.check_running().map_err(ClusterError::from),
             Running::Kind(server) => server.pod.check_running().await.map_err(ClusterError::from),
+            // Nobody here would know.
+            Running::Existing(_) => Ok(()),
             Running::Container(server) => server.container.check_running().await.map_err(ClusterError::from),
         }
     }
@@ -170,6 +180,7 @@ impl Running {
         match self {
             Running::Local(server) => server.process.pid().and_then(local::resident_memory).unwrap_or_default(),
             Running::Kind(server) => server.pod.resident_memory().await,
+            Running::Existing(_) => 0,
             Running::Container(server) => server.container.resident_memory().await,
         }
     }
@@ -184,6 +195,8 @@ pub enum Site {
     Local,
     /// A kind cluster.
     Kind(kind::Nodes),
+    /// Servers that run already.
+    Existing(Existing),
     /// A container per server.
     Containers(containers::Images),
 }
@@ -194,6 +207,7 @@ impl Site {
         match self {
             Site::Local => Provider::Local,
             Site::Kind(_) => Provider::Kind,
+            Site::Existing(_) => Provider::Existing,
             Site::Containers(_) => Provider::Containers,
         }
     }
@@ -204,6 +218,7 @@ enum Ground {
     Local { etcd: Box<EtcdServer> },
     Kind(Box<kind::Cluster>),
     Containers(Box<Containers>),
+    Existing(Existing),
 }
 
 /// A running kube-controller-manager.
@@ -274,6 +289,7 @@ impl ControlPlane {
                 Pki::create(&layout.pki())?;
                 Ground::Containers(Box::new(Containers::open(images, &layout).await?))
             }
+            Site::Existing(existing) => Ground::Existing(existing.clone()),
         };
         Ok(ControlPlane {
             layout,
@@ -310,7 +326,7 @@ impl ControlPlane {
     async fn start_one_more(&mut self, spec: ServerSpec) -> Result<ServerId, ClusterError> {
         let index = u8::try_from(self.slots.len()).map_err(|_| ClusterError::TooManyServers)?;
         self.slots.push(Slot { spec, running: None });
-        self.start_server(ServerId(index)).await?;
+        self.start(ServerId(index)).await?;
         Ok(ServerId(index))
     }
 
@@ -319,6 +335,11 @@ impl ControlPlane {
     /// # Errors
     /// The server does not get ready as planned.
     pub async fn start_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.require(Need::Control)?;
+        self.start(id).await
+    }
+
+    async fn start(&mut self, id: ServerId) -> Result<(), ClusterError> {
         let started = self.launch(id).await;
         self.seat(id, started)
     }
@@ -358,6 +379,7 @@ impl ControlPlane {
                 .start_server(id, spec, &self.binaries, &self.layout, &self.journal)
                 .await
                 .map(|server| Running::Kind(Box::new(server))),
+            Ground::Existing(servers) => existing::join(servers, id, spec, &self.journal).await,
             Ground::Containers(containers) => containers
                 .start_server(id, spec, &self.layout, &self.journal)
                 .await
@@ -378,6 +400,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn stop_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.require(Need::Control)?;
         record_metrics(id, self.client(id)?, &self.journal).await;
         self.take(id)?.stop().await?;
         self.journal.topology(TopologyEvent::Stopped { server: id });
@@ -389,6 +412,7 @@ impl ControlPlane {
     /// # Errors
     /// It does not run.
     pub async fn kill_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
+        self.require(Need::Control)?;
         self.take(id)?.kill(id, &self.journal).await
     }
 
@@ -460,9 +484,12 @@ impl ControlPlane {
                     containers.start_controller_manager(version, running, self.spec(server)?, &self.layout).await?;
                 Manager::Container(Box::new(started))
             }
-            (Ground::Local { .. }, Running::Kind(_) | Running::Container(_))
-            | (Ground::Kind(_), Running::Local(_) | Running::Container(_))
-            | (Ground::Containers(_), Running::Local(_) | Running::Kind(_)) => {
+            (Ground::Existing(_), _) => {
+                return Err(Lacking { provider: Provider::Existing, need: Need::Control }.into());
+            }
+            (Ground::Local { .. }, Running::Kind(_) | Running::Container(_) | Running::Existing(_))
+            | (Ground::Kind(_), Running::Local(_) | Running::Container(_) | Running::Existing(_))
+            | (Ground::Containers(_), Running::Local(_) | Running::Kind(_) | Running::Existing(_)) => {
                 unreachable!("the servers of a control plane must be those of its provider")
             }
         };
@@ -534,6 +561,7 @@ impl ControlPlane {
         match &self.ground {
             Ground::Local { etcd, .. } => Ok(Etcd::new(etcd.endpoint())?),
             Ground::Kind(cluster) => cluster.etcd(),
+            Ground::Existing(_) => Err(Lacking { provider: Provider::Existing, need: Need::RawEtcd }.into()),
             Ground::Containers(containers) => containers.etcd(),
         }
     }
@@ -550,7 +578,7 @@ impl ControlPlane {
     pub async fn check_running(&mut self) -> Result<(), ClusterError> {
         match &mut self.ground {
             Ground::Local { etcd, .. } => etcd.process.check_running()?,
-            Ground::Kind(_) => {}
+            Ground::Kind(_) | Ground::Existing(_) => {}
             Ground::Containers(containers) => containers.check_etcd().await?,
         }
         for server in self.slots.iter_mut().filter_map(|slot| slot.running.as_mut()) {
@@ -563,7 +591,7 @@ impl ControlPlane {
     pub async fn resident_memory(&self) -> u64 {
         let mut sum = match &self.ground {
             Ground::Local { etcd, .. } => etcd.process.pid().and_then(local::resident_memory).unwrap_or_default(),
-            Ground::Kind(_) => 0,
+            Ground::Kind(_) | Ground::Existing(_) => 0,
             Ground::Containers(containers) => containers.etcd_container().resident_memory().await,
         };
         for server in self.slots.iter().filter_map(|slot| slot.running.as_ref()) {
@@ -576,7 +604,7 @@ impl ControlPlane {
     /// anyway.
     pub async fn export_logs(&self) {
         match &self.ground {
-            Ground::Local { .. } | Ground::Containers(_) => {}
+            Ground::Local { .. } | Ground::Containers(_) | Ground::Existing(_) => {}
             Ground::Kind(cluster) => cluster.export_logs(&self.layout).await,
         }
     }
@@ -596,6 +624,10 @@ impl ControlPlane {
             .collect();
         let stops = running.into_iter().map(async |(id, server)| {
             record_metrics(id, server.client().clone(), &self.journal).await;
+            if let Running::Existing(_) = server {
+                // It goes on without us.
+                return Ok(());
+            }
             let stopped = server.stop().await;
             self.journal.topology(TopologyEvent::Stopped { server: id });
             stopped
@@ -612,6 +644,7 @@ impl ControlPlane {
         match self.ground {
             Ground::Local { etcd, .. } => etcd.process.stop(STOP_GRACE).await.map(|_| ()).map_err(ClusterError::from),
             Ground::Kind(cluster) => cluster.end().await,
+            Ground::Existing(_) => Ok(()),
             Ground::Containers(containers) => containers.delete().await,
         }
     }
@@ -621,6 +654,7 @@ impl ControlPlane {
         match self.ground {
             Ground::Local { .. } => Provider::Local,
             Ground::Kind(_) => Provider::Kind,
+            Ground::Existing(_) => Provider::Existing,
             Ground::Containers(_) => Provider::Containers,
         }
     }
@@ -633,7 +667,9 @@ impl ControlPlane {
     fn server_to_pause(&self, id: ServerId) -> Result<Pausable<'_>, ClusterError> {
         match self.running(id)? {
             Running::Local(server) => Ok(Pausable::Process(&server.process)),
-            Running::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseServer }.into()),
+            Running::Kind(_) | Running::Existing(_) => {
+                Err(Lacking { provider: self.provider(), need: Need::PauseServer }.into())
+            }
             Running::Container(server) => Ok(Pausable::Container(&server.container)),
         }
     }
@@ -641,7 +677,9 @@ impl ControlPlane {
     fn etcd_to_pause(&self) -> Result<Pausable<'_>, ClusterError> {
         match &self.ground {
             Ground::Local { etcd, .. } => Ok(Pausable::Process(&etcd.process)),
-            Ground::Kind(_) => Err(Lacking { provider: Provider::Kind, need: Need::PauseEtcd }.into()),
+            Ground::Kind(_) | Ground::Existing(_) => {
+                Err(Lacking { provider: self.provider(), need: Need::PauseEtcd }.into())
+            }
             Ground::Containers(containers) => Ok(Pausable::Container(containers.etcd_container())),
         }
     }

@@ -130,6 +130,9 @@ pub fn upgrade_paths() -> Vec<Combo> {
 /// The id of the combo that a user names with `--from` and `--to`, in the names of tests.
 pub const FROM_TO: &str = "from_to";
 
+/// The combo of servers that run already, in the names of tests.
+pub const EXISTING: &str = "existing";
+
 /// Release defaults from 1.32 to 1.37, for one server that goes all the way and back.
 pub fn chain() -> Combo {
     Combo::new((32..=37).map(release))

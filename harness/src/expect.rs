@@ -263,7 +263,13 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
                 .or_possibly(when(Hazard::DualWriteFallback, falls_back))
         }
         // The planted duplicate itself is checked by name, so that it cannot excuse another one.
-        Scenario::Propagation | Scenario::PlantedDuplicate | Scenario::UntouchedServices => Expectation::holds(),
+        Scenario::Propagation | Scenario::PlantedDuplicate | Scenario::UntouchedServices | Scenario::NoTrace => {
+            Expectation::holds()
+        }
+        // Few Services in a wide range: servers that are blind to each other seldom choose the same address.
+        Scenario::ChosenAddresses => Expectation::holds()
+            .or_possibly(when(Hazard::NoSharedLock, combo.lacks_shared_lock()?))
+            .or_possibly(when(hazard_of_dynamic_taken(&modes), dynamic_may_be_taken(&modes))),
         Scenario::Crash => {
             Expectation::holds().or_possibly([Hazard::FirstRepairPassLost, Hazard::ReleasedBeforeStored])
         }

@@ -1,7 +1,7 @@
 //! The one clock and the one list of a case: everything that is recorded goes through here.
 
 use crate::history::{Entry, Micros, Observation, Side, Topology, TopologyEvent};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Instant, SystemTime};
 
 /// Where entries of a case go; cloning shares it.
@@ -15,6 +15,12 @@ impl Journal {
     /// A journal whose clock starts now.
     pub fn new(sender: Sender<Entry>) -> Self {
         Journal { begin: Instant::now(), sender }
+    }
+
+    /// A journal of the same clock whose entries are kept back.
+    pub fn held_back(&self) -> (Journal, Receiver<Entry>) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        (Journal { begin: self.begin, sender }, receiver)
     }
 
     /// The time since the start of the case.

@@ -69,6 +69,9 @@ pub fn to_text(verdict: &Verdict) -> String {
     for unmet in &verdict.unmet {
         let _ = writeln!(text, "{unmet}");
     }
+    for (rule, what) in &verdict.not_judged {
+        let _ = writeln!(text, "not judged, because bitmaps were not recorded: {} {what}", rule.id());
+    }
     for (rule, count) in &verdict.broken {
         let _ = writeln!(text, "\n{} broken {count} times: {}", rule.id(), rule.sentence());
         for violation in verdict.of(*rule).take(EXPLAINED) {

@@ -3,6 +3,7 @@
 //! The rules are those of `calculateRangeOffset` and `NewInMemory` in upstream's `ipallocator` package and of KEP-3070.
 
 use ipnet::IpNet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -153,6 +154,16 @@ impl fmt::Display for ServiceRange {
     }
 }
 
+/// Addresses that a scenario may ask for in a cluster that is in use: of the static band of the first range, grantable by
+/// all of them, without the first ten (the Service `kubernetes` has the first, and DNS by custom the tenth) and without
+/// those in use.
+pub fn free_static(ranges: &[ServiceRange], in_use: &BTreeSet<IpAddr>, count: usize) -> Vec<IpAddr> {
+    let band = ranges.first().and_then(ServiceRange::static_band);
+    let addresses = band.into_iter().flat_map(|band| band.addresses().skip(10));
+    let free = addresses.filter(|ip| !in_use.contains(ip) && ranges.iter().all(|range| range.can_grant(*ip)));
+    free.take(count).collect()
+}
+
 /// The address as a number.
 pub fn to_bits(ip: IpAddr) -> u128 {
     match ip {
@@ -216,6 +227,19 @@ mod tests {
         assert_eq!((wide.len(), wide.to_string().as_str()), (65_535, "2001:db8::1-2001:db8::ffff"));
         assert_eq!(range("2001:db8::/120").usable_in_bitmap().len(), 255);
         assert_eq!(range("10.0.0.0/12").usable_in_bitmap().len(), 1_048_574);
+    }
+
+    #[test]
+    fn free_addresses_are_static_ones_that_nobody_has_and_every_server_can_grant() {
+        let in_use = BTreeSet::from(["10.0.0.12", "10.0.0.13"].map(|text| text.parse().unwrap()));
+        let free = |ranges: &[&str], count| {
+            let ranges: Vec<ServiceRange> = ranges.iter().map(|text| range(text)).collect();
+            free_static(&ranges, &in_use, count).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(free(&["10.0.0.0/24"], 9), ["10.0.0.11", "10.0.0.14", "10.0.0.15", "10.0.0.16"]);
+        assert_eq!(free(&["10.0.0.0/24", "10.0.0.0/28"], 9), ["10.0.0.11", "10.0.0.14"]);
+        assert_eq!(free(&["10.0.0.0/16"], 2), ["10.0.0.11", "10.0.0.14"]);
+        assert!(free(&["10.0.0.0/28"], 9).is_empty() && free(&[], 9).is_empty());
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum Provider {
     Local,
     /// Nodes of kind clusters.
     Kind,
+    /// Somebody else: servers that run already, reached by kubeconfigs.
+    Existing,
     /// Containers on this host.
     Containers,
 }
@@ -28,20 +30,55 @@ pub enum Need {
     AddServer,
     /// A control plane starts on the data of an earlier one. Nodes and containers keep theirs to themselves.
     ReuseData,
+    /// Servers are started, stopped or replaced. Servers of somebody else are left alone.
+    Control,
+    /// etcd is read or written past the apiservers. A kubeconfig does not reach it.
+    RawEtcd,
+    /// The servers have a service range of the scenario's choice, which it may fill.
+    OwnRange,
 }
 
 impl Provider {
     /// Every provider.
-    pub const ALL: [Provider; 3] = [Provider::Local, Provider::Kind, Provider::Containers];
+    pub const ALL: [Provider; 4] = [Provider::Local, Provider::Kind, Provider::Containers, Provider::Existing];
 
     /// Whether it has an operation.
     pub fn has(self, need: Need) -> bool {
         match (self, need) {
-            (Provider::Local, Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::ReuseData) => true,
+            (
+                Provider::Local,
+                Need::PauseEtcd
+                | Need::PauseServer
+                | Need::AddServer
+                | Need::ReuseData
+                | Need::Control
+                | Need::RawEtcd
+                | Need::OwnRange,
+            ) => true,
             (Provider::Kind, Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::ReuseData) => false,
-            (Provider::Containers, Need::PauseEtcd | Need::PauseServer | Need::AddServer) => true,
+            (Provider::Kind, Need::Control | Need::RawEtcd | Need::OwnRange) => true,
+            (
+                Provider::Containers,
+                Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::Control | Need::RawEtcd | Need::OwnRange,
+            ) => true,
             (Provider::Containers, Need::ReuseData) => false,
+            (
+                Provider::Existing,
+                Need::PauseEtcd
+                | Need::PauseServer
+                | Need::AddServer
+                | Need::ReuseData
+                | Need::Control
+                | Need::RawEtcd
+                | Need::OwnRange,
+            ) => false,
         }
+    }
+
+    /// The first of the operations that it does not have.
+    pub fn lacking(self, needs: &[Need]) -> Option<Lacking> {
+        let need = needs.iter().copied().find(|need| !self.has(*need))?;
+        Some(Lacking { provider: self, need })
     }
 }
 
@@ -50,6 +87,7 @@ impl fmt::Display for Provider {
         f.write_str(match self {
             Provider::Local => "local",
             Provider::Kind => "kind",
+            Provider::Existing => "existing",
             Provider::Containers => "containers",
         })
     }
@@ -62,6 +100,9 @@ impl fmt::Display for Need {
             Need::PauseServer => "pause a server",
             Need::AddServer => "add a server later",
             Need::ReuseData => "start on the data of an earlier control plane",
+            Need::Control => "start, stop or replace servers",
+            Need::RawEtcd => "reach etcd past the apiservers",
+            Need::OwnRange => "give the servers a service range of the scenario's own",
         })
     }
 }
@@ -70,7 +111,7 @@ impl FromStr for Provider {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Provider::ALL.into_iter().find(|provider| provider.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is no provider; there are local, kind and containers"))
+        found.ok_or_else(|| format!("`{text}` is no provider; there are local, kind, containers and existing"))
     }
 }
 
@@ -93,12 +134,21 @@ mod tests {
         for provider in Provider::ALL {
             assert_eq!(provider.to_string().parse(), Ok(provider));
         }
-        assert!("kidn".parse::<Provider>().unwrap_err().contains("local, kind and containers"));
+        assert!("kidn".parse::<Provider>().unwrap_err().contains("local, kind, containers and existing"));
     }
 
     #[test]
     fn what_a_provider_lacks_is_said_with_the_one_that_has_it() {
         let lacking = Lacking { provider: Provider::Kind, need: Need::AddServer };
         assert_eq!(lacking.to_string(), "the provider kind cannot add a server later; --provider local can");
+    }
+
+    #[test]
+    fn the_first_need_that_a_provider_lacks_is_the_reason() {
+        let needs = [Need::RawEtcd, Need::AddServer];
+        assert_eq!(Provider::Local.lacking(&needs), None);
+        assert_eq!(Provider::Kind.lacking(&needs).map(|lacking| lacking.need), Some(Need::AddServer));
+        assert_eq!(Provider::Existing.lacking(&needs).map(|lacking| lacking.need), Some(Need::RawEtcd));
+        assert_eq!(Provider::Existing.lacking(&[]), None);
     }
 }

@@ -59,9 +59,9 @@ pub struct RunPlan {
     pub keep: bool,
     /// The combos of the run by id.
     pub combos: BTreeMap<String, Combo>,
-    /// The combo that the user named, run by the cases called `from_to`.
-    #[serde(default)]
-    pub from_to: Option<String>,
+    /// The combo that is not in the table, run by the cases called `from_to` or `existing`.
+    #[serde(default, alias = "from_to")]
+    pub named: Option<String>,
     /// The cases in the order in which they start.
     pub cases: Vec<CaseId>,
 }

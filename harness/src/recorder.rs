@@ -3,6 +3,8 @@
 //! A recording is complete or void. At its end a marker is written to etcd; when the watch has delivered it, the replay
 //! of everything recorded must equal what etcd has.
 
+pub mod api;
+
 use crate::etcd::{Batch, Etcd, EtcdError, EventType};
 use crate::history::file::{WriteError, Writer};
 use crate::history::replay::State;

@@ -1,5 +1,6 @@
 //! From the plan of a run and the records of its cases to what people and CI read.
 
+use crate::cluster::Site;
 use crate::combo::Combo;
 use crate::expect::{Expectation, Hazard};
 use crate::record::{CaseId, CaseOutcome, CaseRecord, Observed, RunPlan};
@@ -18,6 +19,9 @@ pub struct Summary {
     pub run: String,
     /// How long it took, in seconds.
     pub seconds: f64,
+    /// What a reader must know: what was assumed of servers that run already, and what cannot be seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Counts.
     pub totals: Totals,
     /// One entry per combo.
@@ -142,7 +146,11 @@ pub fn summarize(plan: &RunPlan, seconds: f64, mut result_of: impl FnMut(&CaseId
     let used: BTreeSet<&str> = plan.cases.iter().map(|id| id.combo.as_str()).collect();
     let combos = plan.combos.iter().filter(|(name, _)| used.contains(name.as_str()));
     let combos = combos.map(|(name, combo)| combo_summary(name, combo, &cases)).collect();
-    Summary { run: plan.run.clone(), seconds, totals, combos, cases }
+    let notes = match &plan.site {
+        Site::Local | Site::Kind(_) | Site::Containers(_) => Vec::new(),
+        Site::Existing(existing) => existing.notes.clone(),
+    };
+    Summary { run: plan.run.clone(), seconds, notes, totals, combos, cases }
 }
 
 fn case_summary(id: &CaseId, result: Result) -> CaseSummary {
@@ -218,7 +226,7 @@ pub(crate) mod tests {
             binaries: Binaries::default(),
             keep: false,
             combos,
-            from_to: None,
+            named: None,
             cases,
         }
     }

@@ -12,7 +12,8 @@ use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use std::net::IpAddr;
 
-/// The namespace of every Service a scenario makes; it exists from the first moment of an apiserver on.
+/// The namespace of every Service that a scenario makes in clusters of our own; it exists from the first moment of an
+/// apiserver on. In clusters of others each case has one of its own.
 pub const NAMESPACE: &str = "default";
 /// The port of every Service; nothing listens there.
 const SERVICE_PORT: i32 = 80;
@@ -23,12 +24,13 @@ pub struct Client {
     server: ServerId,
     client: kube::Client,
     journal: Journal,
+    namespace: String,
 }
 
 impl Client {
     /// A client with a number of its own in the case.
-    pub fn new(id: u16, server: ServerId, client: kube::Client, journal: Journal) -> Self {
-        Client { id, server, client, journal }
+    pub fn new(id: u16, server: ServerId, client: kube::Client, journal: Journal, namespace: String) -> Self {
+        Client { id, server, client, journal, namespace }
     }
 
     /// The server it asks.
@@ -36,10 +38,14 @@ impl Client {
         self.server
     }
 
+    /// Namespace and name of a Service that it makes.
+    pub fn key(&self, name: &str) -> ServiceKey {
+        ServiceKey { namespace: self.namespace.clone(), name: name.into() }
+    }
+
     /// Creates a ClusterIP Service; with an empty `wanted` the server picks the address.
     pub async fn create(&mut self, name: &str, wanted: &[IpAddr]) -> Operation {
-        let key = service_key(name);
-        let kind = OperationKind::CreateService { service: key, wanted: wanted.to_vec() };
+        let kind = OperationKind::CreateService { service: self.key(name), wanted: wanted.to_vec() };
         self.create_as(kind, mk_service(name, wanted)).await
     }
 
@@ -52,7 +58,7 @@ impl Client {
     /// Deletes a Service.
     pub async fn delete(&mut self, name: &str) -> Operation {
         let api: Api<Service> = self.services();
-        let kind = OperationKind::DeleteService { service: service_key(name) };
+        let kind = OperationKind::DeleteService { service: self.key(name) };
         self.record(kind, async || Ok(api.delete(name, &DeleteParams::default()).await?.left())).await
     }
 
@@ -64,7 +70,7 @@ impl Client {
         } else {
             json!({"type": service_type, "externalName": null})
         };
-        let kind = OperationKind::ChangeType { service: service_key(name), service_type };
+        let kind = OperationKind::ChangeType { service: self.key(name), service_type };
         let patch = Patch::Merge(json!({"spec": spec}));
         self.record(kind, async || Ok(Some(api.patch(name, &PatchParams::default(), &patch).await?))).await
     }
@@ -93,7 +99,7 @@ impl Client {
     }
 
     fn services(&self) -> Api<Service> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     async fn record(
@@ -137,11 +143,6 @@ fn outcome_of(result: Result<Option<Service>, kube::Error>) -> Outcome {
 /// An answer without addresses, as a Service that has only metadata.
 fn answer(metadata: ObjectMeta) -> Option<Service> {
     Some(Service { metadata, ..Default::default() })
-}
-
-/// Namespace and name of a Service that a scenario makes.
-pub fn service_key(name: &str) -> ServiceKey {
-    ServiceKey { namespace: NAMESPACE.into(), name: name.into() }
 }
 
 /// A ClusterIP Service without a selector.

@@ -1,6 +1,6 @@
 //! The run of one case: plan, control plane, scenario, verdict, record.
 
-use crate::observe;
+use crate::{existing, observe};
 use anyhow::{Context, anyhow};
 use harness::binaries;
 use harness::check::CaseContext;
@@ -8,15 +8,18 @@ use harness::cluster::{Binaries, ControlPlane, Purpose, Site};
 use harness::combo::{self, Combo};
 use harness::expect::{Expectation, Scenario, expectation};
 use harness::gates::AllocatorMode;
-use harness::history::ServerId;
+use harness::history::replay::State;
+use harness::history::{ServerId, ServiceKey};
 use harness::journal::Journal;
 use harness::judged;
+use harness::listing::{self, Networking};
 use harness::provider::{Lacking, Need};
 use harness::record::{CLUSTER_VARIABLE, CaseId, CaseOutcome, CaseRecord, Observed, RUN_DIR_VARIABLE, RunPlan, judge};
 use harness::recorder;
-use harness::traffic::Client;
+use harness::traffic::{Client, NAMESPACE};
 use harness::wait::{self, NotYet};
 use ipnet::IpNet;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -35,10 +38,48 @@ pub struct Case {
     pub context: CaseContext,
     /// The revisions at which the scenario wrote a duplicate into etcd itself; the judge must find each of them.
     pub planted: Vec<i64>,
+    /// Where its Services are made.
+    pub namespace: String,
     clients: u16,
 }
 
 impl Case {
+    /// A case on servers that run, whose Services are made in this namespace.
+    pub fn new(plane: ControlPlane, combo: Combo, journal: Journal, context: CaseContext, namespace: String) -> Self {
+        Case { plane, combo, journal, context, planted: Vec::new(), namespace, clients: 0 }
+    }
+
+    /// What a server lists of Services, IPAddresses and ServiceCIDRs now: one that serves them all, if there is one.
+    ///
+    /// # Errors
+    /// No server answers.
+    pub async fn list(&self) -> anyhow::Result<State> {
+        let (client, networking) = self.lister().await?;
+        Ok(listing::list(&client, networking, None).await?.state())
+    }
+
+    /// The Service that the IPAddress of an address refers to, as a server that serves IPAddresses reads it.
+    ///
+    /// # Errors
+    /// No server answers.
+    pub async fn parent_of(&self, ip: IpAddr) -> anyhow::Result<Option<ServiceKey>> {
+        let (client, networking) = self.lister().await?;
+        let Some(networking) = networking else { return Ok(None) };
+        Ok(listing::ip_address(&client, networking, ip).await?.and_then(|object| object.parent))
+    }
+
+    async fn lister(&self) -> anyhow::Result<(kube::Client, Option<Networking>)> {
+        let mut first = None;
+        for server in self.plane.server_ids() {
+            let client = self.plane.client(server)?;
+            match Networking::of(&client).await? {
+                Some(networking) => return Ok((client, Some(networking))),
+                None => drop(first.get_or_insert(client)),
+            }
+        }
+        Ok((first.context("no server runs")?, None))
+    }
+
     /// The modes of the servers that run, in order.
     ///
     /// # Errors
@@ -53,7 +94,7 @@ impl Case {
     /// The server does not run.
     pub fn client(&mut self, server: ServerId) -> anyhow::Result<Client> {
         self.clients += 1;
-        Ok(Client::new(self.clients, server, self.plane.client(server)?, self.journal.clone()))
+        Ok(Client::new(self.clients, server, self.plane.client(server)?, self.journal.clone(), self.namespace.clone()))
     }
 
     /// A new client of every running server, in order.
@@ -122,10 +163,19 @@ async fn execute(
     body: impl AsyncFnOnce(&mut Case) -> anyhow::Result<Observed>,
 ) -> anyhow::Result<Observed> {
     let (recording, journal) = recorder::open(&setup.dir)?;
-    let context = CaseContext { events_recorded: true, ..CaseContext::default() };
-    // Now already, so that a case that is killed can be judged as far as it got.
-    judged::write_context(&setup.dir, &context)?;
-    let (mut observed, context, planted) = drive(setup, first, journal, context, body).await?;
+    let (mut observed, context, planted) = match &setup.site {
+        Site::Local | Site::Kind(_) | Site::Containers(_) => {
+            let context = CaseContext { events_recorded: true, ..CaseContext::default() };
+            // Now already, so that a case that is killed can be judged as far as it got.
+            judged::write_context(&setup.dir, &context)?;
+            drive(setup, first, journal, context, body).await?
+        }
+        Site::Existing(existing) => {
+            let place = existing::Place { existing, combo: &setup.combo, run: &setup.run, namespace: &setup.namespace };
+            let (observed, context) = existing::drive(&place, &setup.dir, journal, body).await?;
+            (observed, context, Vec::new())
+        }
+    };
     recording.close()?;
     judged::write_context(&setup.dir, &context)?;
     let verdict = judged::judge(&setup.dir)?;
@@ -152,7 +202,7 @@ async fn drive(
         return Err(error.into());
     }
     let ready = begin.elapsed();
-    let mut case = Case { plane, combo: setup.combo.clone(), journal, context, planted: Vec::new(), clients: 0 };
+    let mut case = Case::new(plane, setup.combo.clone(), journal, context, NAMESPACE.into());
     for server in case.plane.server_ids() {
         await_namespace(&case.plane.client(server)?).await?;
     }
@@ -190,6 +240,10 @@ async fn await_namespace(client: &kube::Client) -> anyhow::Result<()> {
 /// What a case needs before it starts.
 struct Setup {
     id: CaseId,
+    /// The id of the run.
+    run: String,
+    /// The namespace of the case in a cluster of somebody else.
+    namespace: String,
     dir: PathBuf,
     combo: Combo,
     expectation: Expectation,
@@ -207,10 +261,14 @@ impl Setup {
             Some(run) => Some((PathBuf::from(&run), read_plan(Path::new(&run))?)),
             None => None,
         };
-        let named = plan.as_ref().and_then(|(_, plan)| plan.from_to.clone());
+        let named = plan.as_ref().and_then(|(_, plan)| plan.named.clone());
         let combo_id = match (combo_id, &named) {
             (combo::FROM_TO, Some(named)) => named,
             (combo::FROM_TO, None) => anyhow::bail!("this case runs the combo of cargo xtask e2e --from V --to V"),
+            (combo::EXISTING, Some(named)) => named,
+            (combo::EXISTING, None) => {
+                anyhow::bail!("this case runs on the servers of cargo xtask e2e --provider existing")
+            }
             (id, _) => id,
         };
         let id = CaseId { suite: suite.into(), scenario: name.into(), combo: combo_id.into() };
@@ -221,19 +279,22 @@ impl Setup {
             combo.servers = combo.servers.into_iter().map(|server| server.ranges(&ranges)).collect();
         }
         let expectation = expectation(scenario, &combo)?;
+        let number = plan.as_ref().and_then(|(_, plan)| plan.cases.iter().position(|planned| *planned == id));
+        let run_id = plan.as_ref().map_or(String::new(), |(_, plan)| plan.run.clone());
+        let namespace = harness::existing::namespace::name(&run_id, number.unwrap_or_default() + 1);
         let (run, mut site, binaries, keep) = match plan {
             Some((run, plan)) => (run, plan.site, plan.binaries, plan.keep),
             None => by_hand(&combo)?,
         };
         match &mut site {
-            Site::Local | Site::Containers(_) => {}
+            Site::Local | Site::Containers(_) | Site::Existing(_) => {}
             Site::Kind(nodes) => nodes.lease = std::env::var(CLUSTER_VARIABLE).ok(),
         }
         let provider = site.provider();
-        let lacking = scenario.need().filter(|need| !provider.has(*need)).map(|need| Lacking { provider, need });
+        let lacking = provider.lacking(scenario.needs());
         let dir = id.dir(&run);
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(Setup { id, dir, combo, expectation, site, lacking, binaries, keep })
+        Ok(Setup { id, run: run_id, namespace, dir, combo, expectation, site, lacking, binaries, keep })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::observe::granted;
 use harness::history::{Operation, OperationKind, Outcome, ServerId};
 use harness::net::ServiceRange;
 use harness::refusal::{Refusal, classify};
-use harness::traffic::{Client, mk_service, service_key};
+use harness::traffic::{Client, mk_service};
 use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Api;
@@ -141,7 +141,7 @@ pub async fn create_prefer_dual_stack(client: &mut Client, name: &str) -> Operat
     if let Some(spec) = &mut service.spec {
         spec.ip_family_policy = Some("PreferDualStack".into());
     }
-    let kind = OperationKind::CreateService { service: service_key(name), wanted: Vec::new() };
+    let kind = OperationKind::CreateService { service: client.key(name), wanted: Vec::new() };
     client.create_as(kind, service).await
 }
 

@@ -2,9 +2,11 @@
 
 pub mod case;
 pub mod claims;
+pub mod conformance;
 pub mod crash;
 pub mod downgrade;
 pub mod events;
+pub mod existing;
 pub mod flags;
 pub mod namespaces;
 pub mod observe;

@@ -14,7 +14,7 @@ use harness::net::ServiceRange;
 use harness::record::Observed;
 use harness::refusal::Refusal;
 use harness::server::ServerSpec;
-use harness::traffic::Client;
+use harness::traffic::{Client, NAMESPACE};
 use harness::version::Minor;
 use harness::wait::{self, NotYet};
 use std::collections::{BTreeMap, VecDeque};
@@ -166,7 +166,7 @@ async fn drive(
         pace.tick().await;
         let _under_way = gate.read().await;
         turn += 1;
-        let mut client = Client::new(id, server, client, journal.clone());
+        let mut client = Client::new(id, server, client, journal.clone(), NAMESPACE.into());
         let operation = next_call(&mut client, turn, &mut alive, &mut statics).await;
         calls.fetch_add(1, Ordering::Relaxed);
         operations.push(operation);

@@ -20,7 +20,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     /// Run the end-to-end suites and report; without arguments the v1.33 gate matrix
-    E2e(E2eArgs),
+    E2e(Box<E2eArgs>),
     /// Start the control plane of a combo for a person to look at, until Ctrl-C
     Up(UpArgs),
     /// Find, download or build etcd, kube-apiserver and kube-controller-manager, and print their paths
@@ -78,11 +78,18 @@ pub struct E2eArgs {
     /// Take a path of more than one minor, which Kubernetes does not support
     #[arg(long, requires = "from")]
     pub allow_unsupported_skew: bool,
-    /// What runs the servers: local (processes), kind (nodes) or containers
+    /// What runs the servers: local (processes), kind (nodes), containers, or existing (those of a cluster that is there)
     #[arg(long, value_name = "PROVIDER", default_value_t = Provider::Local)]
     pub provider: Provider,
+    /// With --provider existing: the context of a server; may be repeated, once per server [default: the current one of
+    /// each kubeconfig]
+    #[arg(long = "context", value_name = "CONTEXT")]
+    pub contexts: Vec<String>,
+    /// With --provider existing: where contexts are looked for; may be repeated [default: KUBECONFIG, else ~/.kube/config]
+    #[arg(long = "kubeconfig", value_name = "FILE")]
+    pub kubeconfigs: Vec<PathBuf>,
     /// Busy cases at the same time, beside as many that mostly wait [default: local and containers two per processor,
-    /// kind one, at most 8]
+    /// kind one, at most 8; existing 1 in all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
     /// Print the plan and stop

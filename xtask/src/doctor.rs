@@ -2,6 +2,7 @@
 
 use crate::cli::DoctorArgs;
 use crate::e2e;
+use crate::existing;
 use crate::exit::{Ended, PlanError};
 use anyhow::Context;
 use harness::binaries::{self, Sources};
@@ -17,6 +18,7 @@ use harness::version::{KubeVersion, Minor};
 /// # Errors
 /// A minor that no combo has, or a cache directory that cannot be used.
 pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
+    existing::require_own_servers(args.provider)?;
     let combos = combos_of(&args.minors)?;
     let wanted = binaries::needed_by(&combos, true);
     let sources = Sources { offline: args.offline, ..Sources::from_env(args.bin_dir)? };
@@ -29,7 +31,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
         Ok(preflight::local::judge(&facts, jobs))
     };
     let lines = match args.provider {
-        Provider::Local => local()?,
+        Provider::Local | Provider::Existing => local()?,
         Provider::Kind => {
             let facts = runtime.block_on(host::kind(oldest_of(&combos)?, &sources));
             [local()?, preflight::kind::judge(&facts)].concat()

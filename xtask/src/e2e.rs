@@ -1,22 +1,24 @@
 //! `cargo xtask e2e`: select, plan, run, report.
 
 use crate::cli::E2eArgs;
+use crate::existing;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
 use crate::kind;
 use crate::schedule::{self, OUTPUT_FILE};
-use crate::select::{self, Listed, Wishes};
+use crate::select::{self, Listed, Servers, Wishes};
 use crate::site;
 use anyhow::Context;
 use comfy_table::{Table, presets};
 use harness::binaries::{self, KubeComponent, Wanted};
+use harness::cluster::{Binaries, Site};
 use harness::combo::Combo;
 use harness::expect::expectation;
 use harness::files::write_atomically;
 use harness::gates::{Gate, GateSet};
 use harness::host;
 use harness::preflight;
-use harness::provider::{Lacking, Need, Provider};
+use harness::provider::{Need, Provider};
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
 use harness::report::{self, CaseSummary, Summary, junit, markdown};
 use harness::server::ServerSpec;
@@ -38,13 +40,22 @@ const MOST_JOBS: usize = 8;
 /// # Errors
 /// A plan that cannot work, or an environment that fails before any case ran.
 pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
-    let from_to = from_to(&args)?;
+    existing::check_flags(&args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let found = match args.provider {
+        Provider::Local | Provider::Kind | Provider::Containers => None,
+        Provider::Existing => Some(runtime.block_on(existing::find_out(&args))?),
+    };
+    let servers = match (&found, from_to(&args)?) {
+        (Some((_, combo)), _) => Servers::Existing(combo.clone()),
+        (None, Some(combo)) => Servers::FromTo(combo),
+        (None, None) => Servers::OfTable,
+    };
     let binary = build_test_binary(args.provider)?;
-    let listed = select::parse_list(&list_tests(&binary)?, from_to.as_ref())?;
-    // A path that a user names is one of upgrades.
-    let suites = match (&from_to, args.suites.is_empty()) {
-        (Some(_), true) => vec!["upgrade".to_string()],
-        (Some(_) | None, _) => args.suites.clone(),
+    let listed = select::parse_list(&list_tests(&binary)?, &servers)?;
+    let suites = match args.suites.as_slice() {
+        [] => servers.default_suites().iter().map(ToString::to_string).collect(),
+        given => given.to_vec(),
     };
     let wishes = Wishes { suites: &suites, scenarios: &args.scenarios, combos: &args.combos, gates: &args.gates };
     let (cases, combos) = select::select(listed, &wishes)?;
@@ -55,14 +66,21 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     let wanted = binaries::needed_by(combos.values(), controller_managers);
     let wanted = kind::wanted_of(wanted, args.provider);
     let jobs = args.jobs.map_or_else(|| default_jobs(args.provider), usize::from);
+    if let Some((existing, combo)) = &found {
+        existing::print(existing, combo)?;
+    }
     if args.plan {
         print_plan(&cases, &combos, &wanted, jobs, args.provider)?;
         return Ok(Ended::AsExpected);
     }
-    check_host(args.out.as_deref().unwrap_or(&target_dir()), schedule::most_at_a_time(&cases, jobs))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Servers that run already need no ports of this host.
+    let own_servers = if found.is_some() { 0 } else { schedule::most_at_a_time(&cases, jobs) };
+    check_host(args.out.as_deref().unwrap_or(&target_dir()), own_servers)?;
     let all: Vec<&Combo> = combos.values().collect();
-    let (binaries, site) = site::prepare(args.provider, &wanted, &all, args.bin_dir.clone(), &runtime)?;
+    let (binaries, site) = match &found {
+        Some((existing, _)) => (Binaries::default(), Site::Existing(existing.clone())),
+        None => site::prepare(args.provider, &wanted, &all, args.bin_dir.clone(), &runtime)?,
+    };
     let run = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string() + &format!("-{}", std::process::id());
     let out = args.out.clone().unwrap_or_else(|| target_dir().join(&run));
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
@@ -73,7 +91,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
         binaries,
         keep: args.keep,
         combos,
-        from_to: from_to.and_then(|combo| combo.id().ok()),
+        named: servers.combo().and_then(|combo| combo.id().ok()),
         cases: cases.iter().map(|case| case.id.clone()).collect(),
     };
     if plan.cases.iter().any(|id| CaseRecord::read(&id.dir(&out)).is_some()) {
@@ -91,6 +109,9 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     let missing = runtime.block_on(async {
         let missing = schedule::run(&binary, &cases, &plan, &out, jobs).await;
         kind::end(args.provider).await?;
+        if let Site::Existing(existing) = &plan.site {
+            existing::end(existing, &plan.run).await;
+        }
         missing
     })?;
     let reasons: BTreeMap<String, &String> = cases
@@ -162,7 +183,7 @@ pub fn build_test_binary(provider: Provider) -> anyhow::Result<PathBuf> {
     sh.change_dir(workspace());
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let features: &[&str] = match provider {
-        Provider::Local | Provider::Kind => &[],
+        Provider::Local | Provider::Kind | Provider::Existing => &[],
         Provider::Containers => &["--features", "containers"],
     };
     let messages =
@@ -189,6 +210,8 @@ pub fn default_jobs(provider: Provider) -> usize {
     let jobs_per_processor = match provider {
         Provider::Local | Provider::Containers => LOCAL_JOBS_PER_PROCESSOR,
         Provider::Kind => KIND_JOBS_PER_PROCESSOR,
+        // Cases share one cluster, and would take each other's addresses.
+        Provider::Existing => return 1,
     };
     (host::processors() * jobs_per_processor).min(MOST_JOBS)
 }
@@ -214,8 +237,8 @@ fn print_plan(
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["suite", "scenario", "combo", "expected"]);
     for case in cases {
-        let expected = match case.scenario.need().filter(|need| !provider.has(*need)) {
-            Some(need) => format!("skipped: {}", Lacking { provider, need }),
+        let expected = match provider.lacking(case.scenario.needs()) {
+            Some(lacking) => format!("skipped: {lacking}"),
             None => expectation(case.scenario, &combos[&case.id.combo])?.to_string(),
         };
         table.add_row([&case.id.suite, &case.id.scenario, &case.id.combo, &expected]);
@@ -226,7 +249,7 @@ fn print_plan(
         "{} cases on {} combos, {jobs} busy ones at a time; needs {}",
         cases.len(),
         combos.len(),
-        wanted.join(", ")
+        if wanted.is_empty() { "no binaries".to_string() } else { wanted.join(", ") }
     );
     Ok(())
 }
@@ -251,6 +274,7 @@ fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
         table.add_row([&combo.name, &markdown::modes(combo), &combo.verdict.to_string(), &markdown::hazards(combo)]);
     }
     println!("{table}");
+    summary.notes.iter().for_each(|note| println!("note: {note}"));
     for case in summary.cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Failed | CaseOutcome::Error)) {
         println!("\n{:?} {}::{}\n{}", case.outcome, case.suite, case.name, case.detail);
         if plan.keep
@@ -276,7 +300,14 @@ mod tests {
     #[test]
     fn the_exit_status_tells_misbehavior_from_a_missing_verdict() {
         let end = |totals, fail_on_hazard| {
-            let summary = Summary { run: String::new(), seconds: 0.0, totals, combos: Vec::new(), cases: Vec::new() };
+            let summary = Summary {
+                run: String::new(),
+                seconds: 0.0,
+                notes: Vec::new(),
+                totals,
+                combos: Vec::new(),
+                cases: Vec::new(),
+            };
             ended(&summary, fail_on_hazard)
         };
         let hazard = Totals { cases: 1, passed: 1, hazards: 1, ..Default::default() };

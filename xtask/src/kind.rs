@@ -73,7 +73,7 @@ pub fn collect_garbage() -> anyhow::Result<Ended> {
 /// The engine does not answer.
 pub async fn end(provider: Provider) -> anyhow::Result<()> {
     match provider {
-        Provider::Local => {}
+        Provider::Local | Provider::Existing => {}
         Provider::Kind => {
             let engine = engine();
             for cluster in owner::clusters_of(&engine, &Owner::this()).await? {
@@ -101,10 +101,11 @@ pub async fn sweep() -> anyhow::Result<usize> {
     Ok(stale.len())
 }
 
-/// The binaries of a run: nodes bring their own etcd.
+/// The binaries of a run: nodes bring their own etcd, and servers that run already everything.
 pub fn wanted_of(wanted: Vec<Wanted>, provider: Provider) -> Vec<Wanted> {
     match provider {
         Provider::Local | Provider::Containers => wanted,
+        Provider::Existing => Vec::new(),
         Provider::Kind => wanted.into_iter().filter(|wanted| !matches!(wanted, Wanted::Etcd(_))).collect(),
     }
 }

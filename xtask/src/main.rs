@@ -13,6 +13,7 @@ mod up;
 mod check;
 mod bench;
 mod doctor;
+mod existing;
 mod matrix;
 mod node_image;
 mod kind;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::E2e(args) => e2e::run(args),
+        Command::E2e(args) => e2e::run(*args),
         Command::Up(args) => up::run(args),
         Command::Fetch(args) => fetch::run_command(args),
         Command::Check(args) => check::run(args),

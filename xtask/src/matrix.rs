@@ -2,8 +2,9 @@
 
 use crate::cli::{Event, MatrixArgs, MatrixFormat};
 use crate::e2e;
+use crate::existing;
 use crate::exit::{Ended, PlanError};
-use crate::select::{self, Listed, Wishes};
+use crate::select::{self, Listed, Servers, Wishes};
 use comfy_table::{Table, presets};
 use harness::binaries;
 use harness::gates::GateSet;
@@ -48,7 +49,7 @@ const ROWS: [Row; 10] = [
     ),
     // The skew that Kubernetes supports and that is not safe: a control that duplicates are still found.
     Row::local(Event::PullRequest, "opted-out", &["upgrade"], &["v1_33_bitmap__v1_34_ip_address"]),
-    Row::local(Event::Nightly, "gates", &["recording", "skew"], &[]),
+    Row::local(Event::Nightly, "gates", &["conformance", "recording", "skew"], &[]),
     // A leg per minor to start from, so that none needs the binaries of all of them but the one with the chain.
     Row::local(Event::Nightly, "upgrade-from-1.31-1.32", &["upgrade", "flags"], &["v1_31_*", "v1_32_*"]),
     Row::local(Event::Nightly, "upgrade-from-1.33", &["upgrade", "flags"], &["v1_33_*"]),
@@ -63,7 +64,7 @@ const ROWS: [Row; 10] = [
 /// Longest time of the run of a leg, in minutes; beyond it something hangs that the bounds of its cases do not catch.
 fn minutes(provider: Provider) -> u32 {
     match provider {
-        Provider::Local | Provider::Containers => 60,
+        Provider::Local | Provider::Containers | Provider::Existing => 60,
         Provider::Kind => 240,
     }
 }
@@ -83,7 +84,9 @@ impl Selection {
         let provider = match self.provider {
             // The default, left out so that the command is the one a person would type.
             Provider::Local => None,
-            Provider::Kind | Provider::Containers => Some(("--provider", self.provider.to_string())),
+            Provider::Kind | Provider::Containers | Provider::Existing => {
+                Some(("--provider", self.provider.to_string()))
+            }
         };
         let suites = self.suites.iter().map(|suite| ("--suite", suite.clone()));
         let combos = self.combos.iter().map(|combo| ("--combo", combo.clone()));
@@ -106,7 +109,10 @@ struct Leg {
 
 impl Leg {
     fn new(selection: &Selection, listed: &[Listed]) -> Result<Leg, PlanError> {
-        let (suites, combos, gates) = (&selection.suites, &selection.combos, &selection.gates);
+        // The command of the leg would run these.
+        let default_suites: Vec<String> = Servers::OfTable.default_suites().iter().map(ToString::to_string).collect();
+        let suites = if selection.suites.is_empty() { &default_suites } else { &selection.suites };
+        let (combos, gates) = (&selection.combos, &selection.gates);
         let wishes = Wishes { suites, scenarios: &[], combos, gates };
         let (cases, combos) = select::select(listed.to_vec(), &wishes)
             .map_err(|PlanError(why)| PlanError(format!("leg {}: {why}", selection.name)))?;
@@ -150,7 +156,8 @@ struct Include<'a> {
 /// # Errors
 /// A selection that matches nothing, or a case that no leg of the night has.
 pub fn run(args: MatrixArgs) -> anyhow::Result<Ended> {
-    let listed = select::parse_list(&e2e::list_tests(&e2e::build_test_binary(Provider::Local)?)?, None)?;
+    args.provider.map_or(Ok(()), existing::require_own_servers)?;
+    let listed = select::parse_list(&e2e::list_tests(&e2e::build_test_binary(Provider::Local)?)?, &Servers::OfTable)?;
     check_partition(&listed)?;
     let legs = legs(&args, &listed)?;
     match args.format {
@@ -333,7 +340,10 @@ mod tests {
     #[test]
     fn a_choice_that_matches_nothing_says_what_there_is() {
         let error = legs(&args(&["--suite", "skwe"]), &every_case()).unwrap_err().to_string();
-        assert!(error.contains("leg chosen-local") && error.contains("there are: flags, recording, skew"), "{error}");
+        assert!(
+            error.contains("leg chosen-local") && error.contains("there are: conformance, flags, recording, skew"),
+            "{error}"
+        );
         let none = legs(&args(&["--event", "pull-request", "--provider", "kind"]), &every_case());
         assert!(none.unwrap_err().to_string().contains("provider kind"));
     }

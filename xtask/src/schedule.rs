@@ -37,7 +37,7 @@ pub async fn run(binary: &Path, cases: &[Listed], plan: &RunPlan, run: &Path, jo
     let mut room = Room { busy: jobs, waiting: jobs };
     let mut running: JoinSet<(usize, Option<Lease>, Result<ExitStatus, String>)> = JoinSet::new();
     let mut clusters = match &plan.site {
-        Site::Local | Site::Containers(_) => None,
+        Site::Local | Site::Containers(_) | Site::Existing(_) => None,
         Site::Kind(_) => Some(Clusters::new(preflight::kind::most_nodes(host::inotify(), host::processors()))),
     };
     let mut missing = Missing::new();
@@ -235,7 +235,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::select::parse_list;
+    use crate::select::{Servers, parse_list};
 
     #[test]
     fn a_case_that_waits_takes_no_room_from_busy_ones() {
@@ -243,7 +243,7 @@ mod tests {
             skew::a_service_of_one_server_is_known_to_the_others::case_03_v1_33_bitmap__v1_33_ip_address: test\n\
             skew::a_service_of_one_server_is_known_to_the_others::case_05_v1_33_dual_write__v1_33_dual_write: test\n\
             skew::same_static_ip_is_granted_once::case_05_v1_33_dual_write__v1_33_dual_write: test\n";
-        let cases = parse_list(list, None).unwrap();
+        let cases = parse_list(list, &Servers::OfTable).unwrap();
         let [leaked, waiting, known_at_once, busy] = &cases[..] else { panic!("{cases:?}") };
         let mut room = Room { busy: 1, waiting: 1 };
         *room.of(leaked) -= 1;

@@ -23,30 +23,66 @@ pub struct Listed {
     pub test: String,
 }
 
+/// Which servers a run has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Servers {
+    /// The combos of the table.
+    OfTable,
+    /// The path that the user names with `--from` and `--to`.
+    FromTo(Combo),
+    /// Those that run already.
+    Existing(Combo),
+}
+
+impl Servers {
+    /// The combo that is not in the table.
+    pub fn combo(&self) -> Option<&Combo> {
+        match self {
+            Servers::OfTable => None,
+            Servers::FromTo(combo) | Servers::Existing(combo) => Some(combo),
+        }
+    }
+
+    /// The suites of a run that names none.
+    pub fn default_suites(&self) -> &'static [&'static str] {
+        match self {
+            // Upgrade paths need the binaries of seven minors and are asked for by name.
+            Servers::OfTable => &["conformance", "recording", "skew"],
+            // A path that a user names is one of upgrades.
+            Servers::FromTo(_) => &["upgrade"],
+            Servers::Existing(_) => &["conformance", "skew"],
+        }
+    }
+}
+
 /// Reads `--list --format terse` of the test binary.
 ///
-/// The cases of `from_to` belong to the combo that the user names; without one they are left out.
+/// The cases of `from_to` and of `existing` belong to the combo that is not in the table; without one they are left out.
 ///
 /// # Errors
 /// A test that is not a scenario with a combo of the table: it would run without an expectation.
-pub fn parse_list(list: &str, from_to: Option<&Combo>) -> anyhow::Result<Vec<Listed>> {
+pub fn parse_list(list: &str, servers: &Servers) -> anyhow::Result<Vec<Listed>> {
     let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let named = format!("_{}", combo::FROM_TO);
-    let names = names.filter(|test| from_to.is_some() == test.ends_with(&named));
+    let is = |test: &str, name: &str| test.ends_with(&format!("_{name}"));
+    let names = names.filter(|test| match servers {
+        Servers::OfTable => !is(test, combo::FROM_TO) && !is(test, combo::EXISTING),
+        Servers::FromTo(_) => is(test, combo::FROM_TO),
+        Servers::Existing(_) => is(test, combo::EXISTING),
+    });
     let cases = names.map(|test| {
-        parse_test(test, from_to).ok_or_else(|| {
+        parse_test(test, servers.combo()).ok_or_else(|| {
             anyhow::anyhow!("the test `{test}` has no scenario in harness::expect or no combo in harness::combo")
         })
     });
     cases.collect()
 }
 
-fn parse_test(test: &str, from_to: Option<&Combo>) -> Option<Listed> {
+fn parse_test(test: &str, named: Option<&Combo>) -> Option<Listed> {
     let mut parts = test.split("::");
     let (suite, name, case) = (parts.next()?, parts.next()?, parts.next()?);
     let (_, combo) = case.strip_prefix("case_")?.split_once('_')?;
     let scenario = Scenario::find(suite, name)?;
-    let combo = match from_to {
+    let combo = match named {
         Some(combo) => combo.clone(),
         None => combo::find(combo)?,
     };
@@ -56,11 +92,7 @@ fn parse_test(test: &str, from_to: Option<&Combo>) -> Option<Listed> {
     Some(Listed { id, scenario, combo, waits, test: test.into() })
 }
 
-/// The suites of a run that names none: the v1.33 gate matrix. Upgrade paths need the binaries of seven minors and are
-/// asked for by name.
-pub const DEFAULT_SUITES: [&str; 2] = ["recording", "skew"];
-
-/// What the user wants of all cases. An empty list of suites wants the default ones, the others everything.
+/// What the user wants of all cases. An empty list wants everything.
 #[derive(Debug, Default)]
 pub struct Wishes<'a> {
     /// Suites by name.
@@ -82,9 +114,9 @@ pub fn select(listed: Vec<Listed>, wishes: &Wishes<'_>) -> Result<(Vec<Listed>, 
     if let Some(unknown) = wishes.suites.iter().find(|suite| !suites.contains(suite.as_str())) {
         return Err(PlanError(format!("no suite `{unknown}`; there are: {}", joined(&suites))));
     }
-    let default_suites = DEFAULT_SUITES.map(String::from);
-    let wanted_suites = if wishes.suites.is_empty() { &default_suites[..] } else { wishes.suites };
-    let listed: Vec<Listed> = listed.into_iter().filter(|case| wanted_suites.contains(&case.id.suite)).collect();
+    let wanted_suites = wishes.suites;
+    let listed: Vec<Listed> =
+        listed.into_iter().filter(|case| wanted_suites.is_empty() || wanted_suites.contains(&case.id.suite)).collect();
     let scenarios: BTreeSet<String> = listed.iter().map(|case| case.id.scenario.clone()).collect();
     let wanted_scenarios =
         patterns(wishes.scenarios, &scenarios, &format!("scenario of suite {}", wanted_suites.join(", ")))?;
@@ -146,7 +178,8 @@ mod tests {
         let combos: Vec<String> = combos.iter().map(ToString::to_string).collect();
         let gates: Vec<GateSet> = gates.iter().map(|text| text.parse().unwrap()).collect();
         let wishes = Wishes { suites: &suites, scenarios: &[], combos: &combos, gates: &gates };
-        let selected = select(parse_list(LIST, None).unwrap(), &wishes).map_err(|error| error.to_string())?;
+        let selected =
+            select(parse_list(LIST, &Servers::OfTable).unwrap(), &wishes).map_err(|error| error.to_string())?;
         Ok(selected.0.into_iter().map(|case| case.id.to_string()).collect())
     }
 
@@ -174,7 +207,7 @@ mod tests {
         let selected = |text: &str| {
             let scenarios = [text.to_string()];
             let wishes = Wishes { scenarios: &scenarios, ..Wishes::default() };
-            select(parse_list(LIST, None).unwrap(), &wishes).map(|(cases, _)| cases.len())
+            select(parse_list(LIST, &Servers::OfTable).unwrap(), &wishes).map(|(cases, _)| cases.len())
         };
         assert_eq!(selected("same_static_ip_*").unwrap(), 2);
         assert!(selected("rolling").unwrap_err().to_string().contains("same_static_ip_is_granted_once"));
@@ -191,10 +224,19 @@ mod tests {
 
     #[test]
     fn the_cases_of_from_to_run_the_combo_a_user_names_and_only_then() {
-        let list = format!("{LIST}upgrade::the_same_static_ip_is_granted_once_half_way::case_17_from_to: test\n");
-        assert_eq!(parse_list(&list, None).unwrap().len(), 3);
+        let list = format!(
+            "{LIST}upgrade::the_same_static_ip_is_granted_once_half_way::case_17_from_to: test\n\
+            skew::same_static_ip_is_granted_once::case_11_existing: test\n"
+        );
+        assert_eq!(parse_list(&list, &Servers::OfTable).unwrap().len(), 3);
+        let running = Combo::new([combo::release(34)]);
+        let cases = parse_list(&list, &Servers::Existing(running)).unwrap();
+        assert_eq!(
+            cases.iter().map(|case| case.id.to_string()).collect::<Vec<_>>(),
+            ["same_static_ip_is_granted_once[v1_34_ip_address]"]
+        );
         let named = Combo::new([combo::release(34), combo::release(36)]);
-        let cases = parse_list(&list, Some(&named)).unwrap();
+        let cases = parse_list(&list, &Servers::FromTo(named)).unwrap();
         assert_eq!(
             cases.iter().map(|case| case.id.combo.as_str()).collect::<Vec<_>>(),
             ["v1_34_ip_address__v1_36_ip_address"]
@@ -203,8 +245,8 @@ mod tests {
 
     #[test]
     fn a_test_without_a_row_in_the_tables_is_an_error() {
-        assert!(parse_list("skew::new_one::case_1_v1_33_bitmap__v1_33_bitmap: test\n", None).is_err());
-        assert!(parse_list("skew::same_static_ip_is_granted_once::case_1_unknown: test\n", None).is_err());
-        assert_eq!(parse_list("3 tests, 0 benchmarks\n", None).unwrap(), []);
+        assert!(parse_list("skew::new_one::case_1_v1_33_bitmap__v1_33_bitmap: test\n", &Servers::OfTable).is_err());
+        assert!(parse_list("skew::same_static_ip_is_granted_once::case_1_unknown: test\n", &Servers::OfTable).is_err());
+        assert_eq!(parse_list("3 tests, 0 benchmarks\n", &Servers::OfTable).unwrap(), []);
     }
 }

@@ -6,7 +6,7 @@ use crate::{containers, kind};
 use harness::binaries::{self, Sources, Wanted};
 use harness::cluster::{Binaries, Site};
 use harness::combo::Combo;
-use harness::provider::Provider;
+use harness::provider::{Lacking, Need, Provider};
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
 
@@ -38,6 +38,7 @@ pub fn prepare(
             let images = runtime.block_on(containers::images(wanted, &sources))?;
             Ok((Binaries::default(), Site::Containers(images)))
         }
+        Provider::Existing => Err(PlanError(Lacking { provider, need: Need::Control }.to_string()).into()),
     }
 }
 
@@ -47,7 +48,7 @@ pub fn prepare(
 /// How to build it.
 pub fn check_built_in(provider: Provider, command: &str) -> Result<(), PlanError> {
     match provider {
-        Provider::Local | Provider::Kind => Ok(()),
+        Provider::Local | Provider::Kind | Provider::Existing => Ok(()),
         Provider::Containers if cfg!(feature = "containers") => Ok(()),
         Provider::Containers => Err(PlanError(format!(
             "`{command}` was built without the provider containers; \

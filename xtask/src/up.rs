@@ -2,6 +2,7 @@
 
 use crate::cli::UpArgs;
 use crate::e2e::target_dir;
+use crate::existing;
 use crate::exit::{Ended, PlanError};
 use crate::kind;
 use crate::site;
@@ -20,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// A pattern that does not match exactly one combo, or servers that do not start.
 pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     site::check_built_in(args.provider, "up")?;
+    existing::require_own_servers(args.provider)?;
     let combo = find(&args.combo)?;
     if args.data.is_some() && !args.provider.has(Need::ReuseData) {
         return Err(PlanError(Lacking { provider: args.provider, need: Need::ReuseData }.to_string()).into());

@@ -85,7 +85,9 @@ impl Judge<'_> {
             Wait::MissingIpAddress => (self.definitions.repairs_ip_addresses)(mode) && self.cidrs.contain(ip),
             Wait::OrphanIpAddress => (self.definitions.repairs_ip_addresses)(mode),
             Wait::MissingBit | Wait::LeakedBit => {
-                (self.definitions.repairs_bitmap)(mode) && life.bitmap_range(ip).is_some()
+                self.context.bitmaps_recorded
+                    && (self.definitions.repairs_bitmap)(mode)
+                    && life.bitmap_range(ip).is_some()
             }
         }
     }

@@ -2,8 +2,11 @@
 
 use super::violation::{Claim, Detail, Duplicate};
 use super::world::LifeId;
-use super::{Draft, DraftDetail, Judge, Judgement, Rule, Unmet, VERDICT_FORMAT, Verdict, Violation};
+use super::{
+    Draft, DraftDetail, Judge, Judgement, NOT_JUDGED_WITHOUT_BITMAPS, Rule, Unmet, VERDICT_FORMAT, Verdict, Violation,
+};
 use crate::history::Micros;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 impl Judge<'_> {
@@ -15,6 +18,10 @@ impl Judge<'_> {
         self.planted.sort_unstable();
         let mut violations = Vec::new();
         for draft in std::mem::take(&mut self.drafts) {
+            if (1..=self.context.found_until).contains(&draft.revision) {
+                self.take_back(draft.rule);
+                continue;
+            }
             // What the scenario itself wrote was not an apiserver's doing.
             let by_apiserver = matches!(draft.rule, Rule::S7 | Rule::S8 | Rule::S10);
             if by_apiserver && self.planted.binary_search(&draft.revision).is_ok() {
@@ -57,6 +64,10 @@ impl Judge<'_> {
             assumptions,
             unmet,
             violations,
+            not_judged: match self.context.bitmaps_recorded {
+                true => BTreeMap::new(),
+                false => NOT_JUDGED_WITHOUT_BITMAPS.map(|(rule, what)| (rule, what.to_string())).into(),
+            },
             broken: self.broken,
             pending: self.pending,
             sometimes: self.sometimes,

@@ -213,6 +213,9 @@ impl Judge<'_> {
         }
         self.met(Sometimes::LowerBandUsed);
         let view = (self.definitions.view)(mode);
+        if !self.is_seen(view) {
+            return None;
+        }
         let room: Vec<_> = granting
             .iter()
             .map(|range| (range.net(), self.occupancy.upper_room_since(&self.addresses, *range, view)))
@@ -224,6 +227,14 @@ impl Judge<'_> {
                 Some(Detail::LowerBand { owner, ip, range: *range, room_since: *room_since })
             }
             Some(_) | None => None,
+        }
+    }
+
+    /// Whether the recording has what decides what is free in this view.
+    fn is_seen(&self, view: View) -> bool {
+        match view {
+            View::Bits | View::Either => self.context.bitmaps_recorded,
+            View::IpAddresses => true,
         }
     }
 
@@ -245,7 +256,7 @@ impl Judge<'_> {
                 .occupancy
                 .room_since(&self.addresses, range, View::Bits)
                 .is_none_or(|room_since| room_since >= made_by.invoked);
-        let bit = has_bit || !same_range || full || !undisturbed;
+        let bit = has_bit || !same_range || full || !undisturbed || !self.context.bitmaps_recorded;
         if bit && ip_address {
             return None;
         }
@@ -310,6 +321,9 @@ impl Judge<'_> {
         let candidates: Vec<_> =
             candidates.into_iter().filter(|range| range.is_ipv4() || range.net().prefix_len() >= 64).collect();
         let view = (self.definitions.view)(mode);
+        if !self.is_seen(view) {
+            return;
+        }
         // The call does not say which families it needs, so every family of the server must have had room.
         let mut shown = None;
         for flag in &server.ranges {

@@ -107,6 +107,17 @@ impl Rule {
     }
 }
 
+/// What of the rules rests on the bitmaps, and is not judged where they were not recorded.
+pub const NOT_JUDGED_WITHOUT_BITMAPS: [(Rule, &str); 7] = [
+    (Rule::S3, "that a server that reads the bitmap prefers the upper band"),
+    (Rule::S7, "for bits"),
+    (Rule::S8, "at all"),
+    (Rule::S9, "for bits"),
+    (Rule::E2, "at all"),
+    (Rule::E3, "for bits"),
+    (Rule::E6, "of servers that read the bitmap"),
+];
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id())

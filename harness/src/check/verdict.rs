@@ -38,6 +38,9 @@ pub struct Verdict {
     pub unmet: Vec<Unmet>,
     /// Violations, sorted; at most [`super::LISTED_PER_RULE`] of a rule.
     pub violations: Vec<Violation>,
+    /// What of the rules was not judged because the recording does not have what it rests on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_judged: BTreeMap<Rule, String>,
     /// How often each rule was broken, also beyond those listed; rules that hold are absent.
     pub broken: BTreeMap<Rule, u64>,
     /// Obligations of eventual rules that were open, but not yet due, when the recording ended.

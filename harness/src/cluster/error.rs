@@ -4,6 +4,7 @@ use super::containers::ContainerError;
 use super::kind::KindError;
 use crate::client::ClientError;
 use crate::etcd::EtcdError;
+use crate::existing::ask::AskError;
 use crate::files::FileError;
 use crate::history::ServerId;
 use crate::pki::PkiError;
@@ -82,6 +83,9 @@ pub enum ClusterError {
     /// A cluster of kind.
     #[error(transparent)]
     Kind(#[from] KindError),
+    /// A server that was there before.
+    #[error(transparent)]
+    Existing(#[from] AskError),
     /// A container.
     #[error(transparent)]
     Container(#[from] ContainerError),
@@ -130,6 +134,7 @@ impl ClusterError {
             | ClusterError::NotRunning { .. }
             | ClusterError::TooManyServers
             | ClusterError::TwoControllerManagers
+            | ClusterError::Existing(_)
             | ClusterError::Lacking(_)
             | ClusterError::Task { .. } => None,
         }

@@ -56,6 +56,10 @@ pub enum Scenario {
     LostRange,
     /// `flags::a_short_lived_server_with_the_wrong_range_leaves_nothing`.
     ShortLivedWrongRange,
+    /// `conformance::addresses_that_servers_choose_are_unique_ready_and_claimed`.
+    ChosenAddresses,
+    /// `conformance::a_run_in_a_cluster_of_somebody_else_leaves_no_trace`.
+    NoTrace,
 }
 
 /// What is known of a scenario before it runs.
@@ -70,8 +74,8 @@ struct Facts {
     first: First,
     /// Whether kube-controller-manager runs in it.
     controller_manager: bool,
-    /// The operation it cannot do without that not every provider has.
-    need: Option<Need>,
+    /// The operations it cannot do without that not every provider has.
+    needs: &'static [Need],
 }
 
 /// The servers a case begins with.
@@ -86,25 +90,25 @@ enum First {
 impl Facts {
     /// A scenario that begins with the servers of its combo, without kube-controller-manager, and runs everywhere.
     fn new(suite: &'static str, name: &'static str, seconds: u32) -> Facts {
-        Facts { suite, name, seconds, first: First::Whole, controller_manager: false, need: None }
+        Facts { suite, name, seconds, first: First::Whole, controller_manager: false, needs: &[] }
     }
 
     fn begins_as_old(self, servers: usize) -> Facts {
-        Facts { first: First::Old(servers), ..self }
+        Facts { first: First::Old(servers), needs: &[Need::Control], ..self }
     }
 
     fn with_controller_manager(self) -> Facts {
         Facts { controller_manager: true, ..self }
     }
 
-    fn needs(self, need: Need) -> Facts {
-        Facts { need: Some(need), ..self }
+    fn needs(self, needs: &'static [Need]) -> Facts {
+        Facts { needs, ..self }
     }
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 24] = [
+    pub const ALL: [Scenario; 26] = [
         Scenario::SameStaticIp,
         Scenario::DynamicPressure,
         Scenario::Propagation,
@@ -129,15 +133,21 @@ impl Scenario {
         Scenario::DifferingRanges,
         Scenario::LostRange,
         Scenario::ShortLivedWrongRange,
+        Scenario::ChosenAddresses,
+        Scenario::NoTrace,
     ];
 
     fn facts(self) -> Facts {
         match self {
             Scenario::SameStaticIp => Facts::new("skew", "same_static_ip_is_granted_once", 8),
-            Scenario::DynamicPressure => Facts::new("skew", "no_dynamic_ip_is_held_twice", 8),
-            Scenario::Propagation => Facts::new("skew", "a_service_of_one_server_is_known_to_the_others", 190),
+            Scenario::DynamicPressure => Facts::new("skew", "no_dynamic_ip_is_held_twice", 8).needs(&[Need::OwnRange]),
+            Scenario::Propagation => {
+                Facts::new("skew", "a_service_of_one_server_is_known_to_the_others", 190).needs(&[Need::RawEtcd])
+            }
             Scenario::ReleaseElsewhere => Facts::new("skew", "a_released_static_ip_is_free_on_every_server", 8),
-            Scenario::PlantedDuplicate => Facts::new("recording", "a_planted_duplicate_is_found", 8),
+            Scenario::PlantedDuplicate => {
+                Facts::new("recording", "a_planted_duplicate_is_found", 8).needs(&[Need::RawEtcd])
+            }
             Scenario::RollingUpgrade => {
                 Facts::new("upgrade", "a_rolling_upgrade_downgrade_upgrade_keeps_every_address", 60)
                     .begins_as_old(2)
@@ -158,18 +168,21 @@ impl Scenario {
             Scenario::UntouchedServices => {
                 Facts::new("upgrade", "services_that_nobody_touches_get_their_ip_addresses", 20).begins_as_old(1)
             }
-            Scenario::ReplacedRange => {
-                Facts::new("upgrade", "the_default_range_can_be_replaced", 20).with_controller_manager()
-            }
+            Scenario::ReplacedRange => Facts::new("upgrade", "the_default_range_can_be_replaced", 20)
+                .with_controller_manager()
+                .needs(&[Need::OwnRange]),
             Scenario::Switching => Facts::new("upgrade", "switching_the_allocator_keeps_every_address", 60)
                 .begins_as_old(1)
                 .with_controller_manager(),
             Scenario::Chain => Facts::new("upgrade", "a_chain_of_minors_and_back_keeps_every_address", 90)
                 .begins_as_old(1)
                 .with_controller_manager(),
-            Scenario::Crash => Facts::new("upgrade", "a_crash_in_the_middle_of_creates_loses_nothing", 90),
+            Scenario::Crash => {
+                Facts::new("upgrade", "a_crash_in_the_middle_of_creates_loses_nothing", 90).needs(&[Need::Control])
+            }
             Scenario::EtcdPausedAtStart => {
-                Facts::new("upgrade", "a_pause_of_etcd_at_the_start_of_a_server_is_survived", 60).needs(Need::PauseEtcd)
+                Facts::new("upgrade", "a_pause_of_etcd_at_the_start_of_a_server_is_survived", 60)
+                    .needs(&[Need::PauseEtcd])
             }
             Scenario::ManyNamespaces => {
                 Facts::new("upgrade", "many_namespaces_do_not_keep_a_server_from_starting", 60).begins_as_old(1)
@@ -183,15 +196,26 @@ impl Scenario {
             Scenario::StoredVersions => {
                 Facts::new("upgrade", "objects_of_a_newer_minor_are_read_on_the_way_back", 90).begins_as_old(1)
             }
-            Scenario::SecondFamily => Facts::new("flags", "a_second_family_is_added_one_server_at_a_time", 20),
-            Scenario::DifferingRanges => Facts::new("flags", "servers_with_different_ranges_stay_in_one", 20),
+            Scenario::SecondFamily => {
+                Facts::new("flags", "a_second_family_is_added_one_server_at_a_time", 20).needs(&[Need::Control])
+            }
+            Scenario::DifferingRanges => {
+                Facts::new("flags", "servers_with_different_ranges_stay_in_one", 20).needs(&[Need::OwnRange])
+            }
             Scenario::LostRange => {
                 Facts::new("flags", "an_upgrade_that_loses_the_range_keeps_the_old_one", 20).begins_as_old(1)
             }
             Scenario::ShortLivedWrongRange => {
                 Facts::new("flags", "a_short_lived_server_with_the_wrong_range_leaves_nothing", 200)
-                    .needs(Need::AddServer)
+                    .needs(&[Need::AddServer])
             }
+            Scenario::ChosenAddresses => {
+                Facts::new("conformance", "addresses_that_servers_choose_are_unique_ready_and_claimed", 8)
+            }
+            // The namespace that the run makes is removed by a controller.
+            Scenario::NoTrace => Facts::new("conformance", "a_run_in_a_cluster_of_somebody_else_leaves_no_trace", 20)
+                .with_controller_manager()
+                .needs(&[Need::Control]),
         }
     }
 
@@ -253,13 +277,15 @@ impl Scenario {
             | Scenario::StoredVersions
             | Scenario::SecondFamily
             | Scenario::DifferingRanges
-            | Scenario::LostRange => false,
+            | Scenario::LostRange
+            | Scenario::ChosenAddresses
+            | Scenario::NoTrace => false,
         })
     }
 
-    /// The operation it cannot do without that not every provider has.
-    pub fn need(self) -> Option<Need> {
-        self.facts().need
+    /// The operations it cannot do without that not every provider has.
+    pub fn needs(self) -> &'static [Need] {
+        self.facts().needs
     }
 
     /// The scenario of a test function.

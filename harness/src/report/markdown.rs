@@ -44,6 +44,12 @@ pub fn render(summary: &Summary) -> String {
     for combo in &summary.combos {
         let _ = writeln!(text, "| `{}` | {} | {} | {} |", combo.name, modes(combo), combo.verdict, hazards(combo));
     }
+    if !summary.notes.is_empty() {
+        text += "\n## Notes\n\n";
+        for note in &summary.notes {
+            let _ = writeln!(text, "- {note}");
+        }
+    }
     let shown: BTreeSet<Hazard> = summary.combos.iter().flat_map(|combo| combo.hazards.keys().copied()).collect();
     if !shown.is_empty() {
         text += "\n## Hazards\n\n";

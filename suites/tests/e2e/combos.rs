@@ -15,6 +15,7 @@ use rstest_reuse::template;
 #[case::v1_33_ip_address__v1_33_dual_write("v1_33_ip_address__v1_33_dual_write")]
 #[case::v1_33_ip_address__v1_33_ip_address("v1_33_ip_address__v1_33_ip_address")]
 #[case::v1_33_bitmap__v1_33_dual_write__v1_33_ip_address("v1_33_bitmap__v1_33_dual_write__v1_33_ip_address")]
+#[case::existing("existing")]
 pub fn gate_matrix(#[case] combo: &str) {}
 
 /// The paths of upgrades and gate changes.
@@ -38,4 +39,5 @@ pub fn gate_matrix(#[case] combo: &str) {}
 #[case::v1_36_ip_address__v1_36_as_1_33_bitmap("v1_36_ip_address__v1_36_as_1_33_bitmap")]
 #[case::v1_36_ip_address__v1_37_as_1_34_ip_address("v1_36_ip_address__v1_37_as_1_34_ip_address")]
 #[case::from_to("from_to")]
+#[case::existing("existing")]
 pub fn upgrade_paths(#[case] combo: &str) {}

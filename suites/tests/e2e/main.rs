@@ -3,6 +3,7 @@
 #![allow(non_snake_case, reason = "two underscores separate the servers in the id of a combo")]
 
 mod combos;
+mod conformance;
 mod flags;
 mod recording;
 mod skew;

@@ -6,8 +6,10 @@ use harness::expect::{Hazard, Scenario};
 use harness::gates::AllocatorMode;
 use harness::history::{Operation, Outcome, ServerId};
 use harness::net::ServiceRange;
+use harness::provider::Need;
 use harness::record::Observed;
 use harness::refusal::Refusal;
+use harness::traffic::Client;
 use harness::wait::{self, NotYet};
 use rstest_reuse::apply;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +39,7 @@ const RELEASE_ROUNDS: usize = 40;
 #[tokio::test]
 async fn same_static_ip_is_granted_once(#[case] combo: &str) -> anyhow::Result<()> {
     case::run(Scenario::SameStaticIp, combo, &[], async |case: &mut Case| {
-        case.context.required.insert(Sometimes::SameAddressOverlapped, OVERLAPS_NEEDED);
-        race::static_addresses(case, STATIC_ADDRESSES).await
+        race::static_addresses(case, STATIC_ADDRESSES, OVERLAPS_NEEDED).await
     })
     .await
 }
@@ -173,13 +174,18 @@ struct Made {
 #[tokio::test]
 async fn a_released_static_ip_is_free_on_every_server(#[case] combo: &str) -> anyhow::Result<()> {
     case::run(Scenario::ReleaseElsewhere, combo, &[], async |case: &mut Case| {
-        let etcd = case.plane.etcd()?;
         let mut clients = case.clients()?;
         let servers = clients.len();
         let mut operations = Vec::new();
         let mut observed = Observed::default();
         let mut causes: BTreeMap<String, u64> = BTreeMap::new();
-        for (round, ip) in race::addresses(RELEASE_ROUNDS)?.into_iter().enumerate() {
+        let addresses = race::free_addresses(case, RELEASE_ROUNDS).await?;
+        let rounds = addresses.len();
+        if rounds < servers.pow(2) {
+            let why = format!("{rounds} free addresses in the static band, too few for every way through the servers");
+            observed.inconclusive.push(why);
+        }
+        for (round, ip) in addresses.into_iter().enumerate() {
             let (creator, deleter, again) = (round % servers, (round + 1) % servers, (round / servers) % servers);
             let first = clients[creator].create(&format!("first-{round}"), &[ip]).await;
             let deleted = clients[deleter].delete(&format!("first-{round}")).await;
@@ -191,7 +197,7 @@ async fn a_released_static_ip_is_free_on_every_server(#[case] combo: &str) -> an
             let second = clients[again].create(&format!("second-{round}"), &[ip]).await;
             if let Outcome::Refused { .. } = second.outcome {
                 let path = format!("{} -> {} -> {}", first.server, deleted.server, second.server);
-                match hazard_of_refusal(&claim_of(&etcd, ip).await?) {
+                match hazard_of_refusal(&what_is_left(case, &mut clients[again], round, ip).await?) {
                     Some(hazard) => {
                         *observed.hazards.entry(hazard).or_default() += 1;
                         *causes.entry(format!("{hazard} on {path}")).or_default() += 1;
@@ -205,13 +211,25 @@ async fn a_released_static_ip_is_free_on_every_server(#[case] combo: &str) -> an
         require_only(&[Refusal::StaticTaken], &operations, &mut observed);
         let causes: Vec<String> = causes.iter().map(|(cause, count)| format!("{count} x {cause}")).collect();
         observed.summary = format!(
-            "{} of {RELEASE_ROUNDS} released addresses refused; {}",
+            "{} of {rounds} released addresses refused; {}",
             refusals.values().sum::<u64>(),
             if causes.is_empty() { "no cause".to_string() } else { causes.join(", ") }
         );
         Ok(observed)
     })
     .await
+}
+
+/// The claims on a released address that was refused. Without etcd nobody sees the bit: a server that refuses the
+/// address once more, although it has no IPAddress, must have read it.
+async fn what_is_left(case: &Case, client: &mut Client, round: usize, ip: IpAddr) -> anyhow::Result<Claim> {
+    if case.plane.provider().has(Need::RawEtcd) {
+        return claim_of(&case.plane.etcd()?, ip).await;
+    }
+    let parent = case.parent_of(ip).await?;
+    let bit = parent.is_none()
+        && matches!(client.create(&format!("again-{round}"), &[ip]).await.outcome, Outcome::Refused { .. });
+    Ok(Claim { bit, parent })
 }
 
 /// What keeps an address that no Service holds from being granted.

@@ -231,8 +231,7 @@ async fn a_pause_of_etcd_at_the_start_of_a_server_is_survived(#[case] combo: &st
 #[tokio::test]
 async fn the_same_static_ip_is_granted_once_half_way(#[case] combo: &str) -> anyhow::Result<()> {
     case::run(Scenario::HalfWay, combo, &[], async |case: &mut Case| {
-        case.context.required.insert(Sometimes::SameAddressOverlapped, HALF_WAY_OVERLAPS);
-        suites::race::static_addresses(case, HALF_WAY_ADDRESSES).await
+        suites::race::static_addresses(case, HALF_WAY_ADDRESSES, HALF_WAY_OVERLAPS).await
     })
     .await
 }
@@ -431,7 +430,7 @@ async fn a_restart_begins_the_count_of_passes_anew(#[case] combo: &str) -> anyho
 /// Makes a leaked bit and leaves a bitmap server running that has just become ready: its first pass has seen it.
 async fn leak_a_bit(case: &mut Case) -> anyhow::Result<IpAddr> {
     let (server, old, new) = (ServerId(0), case.combo.servers[0].clone(), case.combo.servers[1].clone());
-    let leaked = suites::race::addresses(1)?[0];
+    let leaked = suites::race::free_addresses(case, 1).await?[0];
     case.client(server)?.create("leaked", &[leaked]).await;
     case.plane.replace_server(server, new).await?;
     case.client(server)?.delete("leaked").await;
