@@ -86,7 +86,9 @@ pub async fn find_out(endpoints: Vec<Endpoint>) -> Result<(Existing, Combo), Ask
             only.endpoint.url
         ));
     }
-    Ok((Existing { servers, notes }, Combo::new(specs)))
+    let combo = Combo::new(specs);
+    notes.extend(facts::left_behind(&combo));
+    Ok((Existing { servers, notes }, combo))
 }
 
 /// What a server is now: its `gitVersion` and its specification, with these ranges.

@@ -1,5 +1,7 @@
 //! From what a running server says of itself to its specification. What it does not say is assumed, with a note.
 
+use crate::combo::Combo;
+use crate::expect::{Scenario, expectation};
 use crate::gates::{Gate, GateSet};
 use crate::server::ServerSpec;
 use crate::version::{KubeVersion, Minor};
@@ -82,6 +84,20 @@ pub fn doubled(owners: &BTreeMap<IpAddr, BTreeSet<String>>) -> Vec<String> {
     several.map(text).collect()
 }
 
+/// What servers leave of each other's Services, as a sentence: the run deletes what it makes, and they may not give back
+/// the addresses. `None` where they do, and for servers that no release would start.
+pub fn left_behind(combo: &Combo) -> Option<String> {
+    let hazards = expectation(Scenario::ReleaseElsewhere, combo).ok()?.hazards;
+    let names: Vec<String> = hazards.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "these servers do not give back all addresses of each other's Services ({}): some that this run uses may stay \
+             refused after it",
+            names.join(", ")
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +166,14 @@ mod tests {
             10.0.0.0/16";
         assert_eq!(range_in_refusal(refusal), Some("10.0.0.0/16".parse().unwrap()));
         assert_eq!(range_in_refusal("the provided network does not match the current range"), None);
+    }
+
+    #[test]
+    fn a_run_says_beforehand_where_addresses_may_stay_refused() {
+        use AllocatorMode::{DualWrite, IpAddress};
+        let left = |modes: [AllocatorMode; 2]| left_behind(&Combo::new(modes.map(crate::combo::v1_33)));
+        assert_eq!(left([DualWrite, DualWrite]), None);
+        assert!(left([DualWrite, IpAddress]).unwrap().contains("(stale-bit)"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::combos::gate_matrix;
 use anyhow::Context;
 use harness::existing::{Existing, ask, endpoint, namespace};
 use harness::expect::Scenario;
-use harness::history::Outcome;
+use harness::history::{Change, Outcome};
 use harness::journal::Journal;
 use harness::listing;
 use harness::provider::Need;
@@ -105,9 +105,20 @@ async fn run_inside(
     Ok((observed, recorded))
 }
 
-/// Every Service, IPAddress and ServiceCIDR with the revision of its last write.
+/// Every Service and IPAddress with the revision of its last write, and every ServiceCIDR as it is: whenever an IPAddress
+/// comes or goes, kube-controller-manager writes the status of its ServiceCIDR again, with another time in it.
 async fn objects(client: &kube::Client) -> anyhow::Result<BTreeSet<String>> {
     let networking = listing::Networking::of(client).await?;
     let listed = listing::list(client, networking, None).await?;
-    Ok(listed.writes.iter().map(|(revision, change)| format!("{change:?} at {revision}")).collect())
+    let text = |(revision, change): &(i64, Change)| match change {
+        Change::PutServiceCidr(cidr) => format!("{cidr:?}"),
+        Change::PutService(_)
+        | Change::PutIpAddress(_)
+        | Change::PutRange(_)
+        | Change::DeleteService(_)
+        | Change::DeleteIpAddress(_)
+        | Change::DeleteServiceCidr(_)
+        | Change::DeleteRange(_) => format!("{change:?} at {revision}"),
+    };
+    Ok(listed.writes.iter().map(text).collect())
 }
