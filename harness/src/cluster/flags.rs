@@ -1,12 +1,11 @@
 //! The flags of etcd, kube-apiserver and kube-controller-manager, from where they lie and listen.
 
-use super::ClusterError;
 use crate::gates::Gate;
 use crate::history::ServerId;
 use crate::pki::Pki;
-use crate::server::ServerSpec;
+use crate::server::{ServerSpec, SpecError};
 use crate::version::{KubeVersion, Minor};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::SocketAddrV4;
 use std::path::Path;
 
@@ -67,7 +66,6 @@ pub(super) fn apiserver_flags(id: ServerId, spec: &ServerSpec, place: &ServerPla
         format!("--tls-cert-file={}", pki.serving.certificate.display()),
         format!("--tls-private-key-file={}", pki.serving.key.display()),
         format!("--client-ca-file={}", pki.ca.display()),
-        format!("--service-cluster-ip-range={}", spec.ranges_flag()),
         "--service-account-issuer=https://skewlab.invalid".into(),
         format!("--service-account-key-file={}", pki.service_account_public_key.display()),
         format!("--service-account-signing-key-file={}", pki.service_account_key.display()),
@@ -77,6 +75,17 @@ pub(super) fn apiserver_flags(id: ServerId, spec: &ServerSpec, place: &ServerPla
         "--endpoint-reconciler-type=none".into(),
         "--allow-privileged=true".into(),
     ];
+    flags.extend(spec_flags(spec));
+    flags
+}
+
+/// The flags that a specification decides.
+pub(super) const SPEC_FLAGS: [&str; 4] =
+    ["emulated-version", "feature-gates", "runtime-config", "service-cluster-ip-range"];
+
+/// The flags that make a kube-apiserver what its specification says.
+pub(super) fn spec_flags(spec: &ServerSpec) -> Vec<String> {
+    let mut flags = Vec::new();
     if let Some(minor) = spec.emulated {
         flags.push(format!("--emulated-version={minor}"));
     }
@@ -87,6 +96,7 @@ pub(super) fn apiserver_flags(id: ServerId, spec: &ServerSpec, place: &ServerPla
         let entries: Vec<String> = spec.runtime_config.iter().map(|(api, value)| format!("{api}={value}")).collect();
         flags.push(format!("--runtime-config={}", entries.join(",")));
     }
+    flags.push(format!("--service-cluster-ip-range={}", spec.ranges_flag()));
     flags
 }
 
@@ -110,29 +120,40 @@ pub(super) struct ManagerPlace<'a> {
 /// The flags of a kube-controller-manager with the ServiceCIDR and namespace controllers only, beside this server.
 ///
 /// # Errors
-/// Gates that no release would start with.
+/// A server that no release would start.
 pub(super) fn controller_manager_flags(
     version: KubeVersion,
     server: &ServerSpec,
     place: &ManagerPlace<'_>,
-) -> Result<Vec<String>, ClusterError> {
+) -> Result<Vec<String>, SpecError> {
     let ManagerPlace { listen, kubeconfig, keys } = place;
     let pki = Pki::at(keys);
     let mut flags = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
-        "--controllers=service-cidr-controller,namespace-controller".into(),
-        "--leader-elect=false".into(),
         format!("--secure-port={}", listen.port()),
         format!("--bind-address={}", listen.ip()),
         format!("--tls-cert-file={}", pki.serving.certificate.display()),
         format!("--tls-private-key-file={}", pki.serving.key.display()),
         "--authorization-always-allow-paths=/healthz".into(),
     ];
+    flags.extend(role_flags(version, server)?);
+    Ok(flags)
+}
+
+/// The flags that the role of a kube-controller-manager decides.
+pub(super) const ROLE_FLAGS: [&str; 3] = ["controllers", "feature-gates", "leader-elect"];
+
+/// The flags that make a kube-controller-manager one with two controllers, alone beside this server.
+///
+/// # Errors
+/// A server that no release would start.
+pub(super) fn role_flags(version: KubeVersion, server: &ServerSpec) -> Result<Vec<String>, SpecError> {
+    let mut flags =
+        vec!["--controllers=service-cidr-controller,namespace-controller".into(), "--leader-elect=false".into()];
     // From 1.34 on the gate is locked; before it the controller must follow its apiserver.
     if version.minor < Minor(34) {
         let gate = Gate::MultiCidrServiceAllocator;
-        let gates = server.effective_gates().map_err(|error| ClusterError::Spec(error.into()))?;
-        flags.push(format!("--feature-gates={gate}={}", gates[&gate]));
+        flags.push(format!("--feature-gates={gate}={}", server.effective_gates()?[&gate]));
     }
     Ok(flags)
 }
@@ -153,13 +174,18 @@ pub(super) fn kubeconfig_text(entrance: &Entrance<'_>, name: &str, keys: &Path) 
     if let Some(certified) = entrance.certified_as {
         cluster["tls-server-name"] = certified.into();
     }
+    kubeconfig_of(name, &cluster, &json!({"client-certificate": pki.admin.certificate, "client-key": pki.admin.key}))
+}
+
+/// A kubeconfig with one context of this name.
+pub(super) fn kubeconfig_of(name: &str, cluster: &Value, user: &Value) -> String {
     // JSON is YAML, and every reader of kubeconfigs takes it.
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
         "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": {"client-certificate": pki.admin.certificate, "client-key": pki.admin.key}}],
+        "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
     });
     format!("{config:#}\n")

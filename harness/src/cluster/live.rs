@@ -24,7 +24,7 @@ pub(super) async fn record_metrics(server: ServerId, client: kube::Client, journ
 }
 
 /// Compares what a server says of itself with the plan; `Err(Ok)` is "not answering yet", `Err(Err)` a mismatch.
-pub(super) async fn compare_with_plan(client: &kube::Client, id: ServerId, spec: &ServerSpec) -> Result<(), Unlike> {
+async fn compare_with_plan(client: &kube::Client, id: ServerId, spec: &ServerSpec) -> Result<(), Unlike> {
     let unanswered = |what: &str, error: kube::Error| {
         Unlike::NotYet(NotYet::new(format!("{what} ({})", client::root_cause(&error))))
     };
@@ -69,7 +69,7 @@ pub(super) async fn as_planned(
 }
 
 /// A server that is not, or not yet, what the plan says.
-pub(super) enum Unlike {
+enum Unlike {
     /// It does not answer yet.
     NotYet(NotYet),
     /// It answers, and differs.

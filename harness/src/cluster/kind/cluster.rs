@@ -9,7 +9,8 @@ use super::owner::{CLUSTER_LABEL, Owner};
 use super::{KindError, owner, releases, script};
 use crate::binaries::ToolVersion;
 use crate::client;
-use crate::cluster::live::{AbortOnDrop, Readyz, Unlike, compare_with_plan};
+use crate::cluster::flags::kubeconfig_of;
+use crate::cluster::live::{AbortOnDrop, Readyz, as_planned};
 use crate::cluster::{Binaries, ClusterError, Layout, write_command_line};
 use crate::combo::Combo;
 use crate::etcd::{ClientCertificate, Etcd};
@@ -280,11 +281,6 @@ impl Cluster {
         Ok(Etcd::with_tls(&self.etcd_endpoint, &self.etcd_certificate)?)
     }
 
-    /// Where etcd answers.
-    pub fn etcd_endpoint(&self) -> &str {
-        &self.etcd_endpoint
-    }
-
     /// Writes what nodes have logged into the directory of the case.
     pub async fn export_logs(&self, layout: &Layout) {
         self.life.export_logs(&layout.dir).await;
@@ -328,12 +324,7 @@ impl ControlPlaneNode {
         let client = client::from_kubeconfig(&layout.kubeconfig(id)).await?;
         let mut readyz = Readyz::new(id, journal);
         let ready = wait::until(format!("{id} on {}", self.node.name), READY_TIMEOUT, async || {
-            readyz.ask(&client).await.required()?;
-            match compare_with_plan(&client, id, spec).await {
-                Ok(()) => Ok(Ok(())),
-                Err(Unlike::NotYet(missing)) => Err(missing),
-                Err(Unlike::Plan(error)) => Ok(Err(error)),
-            }
+            as_planned(&mut readyz, &client, id, spec).await
         });
         let ready = tokio::select! {
             ready = ready => ready,
@@ -438,15 +429,8 @@ fn unreadable(node: &Node, why: &str) -> KindError {
 /// The kubeconfig of the administrator for one server.
 fn kubeconfig_text(admin: &Value, url: &str, name: &str) -> String {
     let authority = admin.pointer("/clusters/0/cluster/certificate-authority-data");
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": authority}}],
-        "users": [{"name": name, "user": admin.pointer("/users/0/user")}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-    });
-    format!("{config:#}\n")
+    let user = admin.pointer("/users/0/user").unwrap_or(&Value::Null);
+    kubeconfig_of(name, &json!({"server": url, "certificate-authority-data": authority}), user)
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! Static pods: the manifests that kubeadm writes, changed into those of the servers that are planned.
 
-use crate::gates::Gate;
+use crate::cluster::flags::{ROLE_FLAGS, SPEC_FLAGS, role_flags, spec_flags};
 use crate::server::{ServerSpec, SpecError};
-use crate::version::{KubeVersion, Minor};
+use crate::version::KubeVersion;
 use serde_json::{Value, json};
 
-/// Flags that a specification decides; every other one stays as kubeadm wrote it.
-const SPEC_FLAGS: [&str; 4] = ["emulated-version", "feature-gates", "runtime-config", "service-cluster-ip-range"];
 /// Says in a manifest which one of its place it is.
 const ANNOTATION: &str = "skewlab.invalid/generation";
 
@@ -45,9 +43,9 @@ impl Manifest {
 
     /// The manifest of a kube-apiserver as specified, the `generation`th in its place.
     pub fn apiserver(&self, spec: &ServerSpec, generation: u64) -> Rendered {
+        // Every other flag stays as kubeadm wrote it.
         let kept = self.command().into_iter().filter(|arg| !is_flag_of(arg, &SPEC_FLAGS));
-        let said = spec_flags(spec).into_iter().map(|(name, value)| format!("--{name}={value}"));
-        self.rendered("kube-apiserver", spec.version, kept.chain(said).collect(), generation)
+        self.rendered("kube-apiserver", spec.version, kept.chain(spec_flags(spec)).collect(), generation)
     }
 
     /// The manifest of a kube-controller-manager with the ServiceCIDR and namespace controllers only, for the server of
@@ -61,12 +59,8 @@ impl Manifest {
         server: &ServerSpec,
         generation: u64,
     ) -> Result<Rendered, SpecError> {
-        let replaced = ["controllers", "feature-gates", "leader-elect"];
-        let mut command: Vec<String> = self.command().into_iter().filter(|arg| !is_flag_of(arg, &replaced)).collect();
-        command.push("--controllers=service-cidr-controller,namespace-controller".into());
-        command.push("--leader-elect=false".into());
-        let gates = controller_manager_gates(server)?.filter(|_| version.minor < Minor(34));
-        command.extend(gates.map(|gates| format!("--feature-gates={gates}")));
+        let kept = self.command().into_iter().filter(|arg| !is_flag_of(arg, &ROLE_FLAGS));
+        let command = kept.chain(role_flags(version, server)?).collect();
         Ok(self.rendered("kube-controller-manager", version, command, generation))
     }
 
@@ -90,30 +84,6 @@ impl Manifest {
 /// The image of a component.
 pub fn image(component: &str, version: KubeVersion) -> String {
     format!("registry.k8s.io/{component}:{version}")
-}
-
-/// The flags that make a kube-apiserver what its specification says, without the dashes.
-fn spec_flags(spec: &ServerSpec) -> Vec<(&'static str, String)> {
-    let mut flags = Vec::new();
-    if let Some(minor) = spec.emulated {
-        flags.push(("emulated-version", minor.to_string()));
-    }
-    if !spec.gates.is_empty() {
-        flags.push(("feature-gates", spec.gates.to_string()));
-    }
-    if !spec.runtime_config.is_empty() {
-        let entries: Vec<String> = spec.runtime_config.iter().map(|(api, value)| format!("{api}={value}")).collect();
-        flags.push(("runtime-config", entries.join(",")));
-    }
-    flags.push(("service-cluster-ip-range", spec.ranges_flag()));
-    flags
-}
-
-/// Up to 1.33 the controller manager must follow its apiserver; from 1.34 on the gate is locked.
-fn controller_manager_gates(spec: &ServerSpec) -> Result<Option<String>, SpecError> {
-    let gate = Gate::MultiCidrServiceAllocator;
-    let value = spec.effective_gates()?[&gate];
-    Ok((spec.version.minor < Minor(34)).then(|| format!("{gate}={value}")))
 }
 
 fn is_flag_of(arg: &str, names: &[&str]) -> bool {
