@@ -52,7 +52,7 @@ impl Clusters {
         }
         while !self.idle.is_empty() && self.lent_nodes + self.idle_nodes() > self.most_nodes {
             let longest_idle = self.idle.remove(0);
-            owner::remove_named(&self.engine, &longest_idle.name).await?;
+            owner::remove(&self.engine, &longest_idle.name).await?;
         }
         Ok(Lease { name: self.owner.next_name(), shape })
     }

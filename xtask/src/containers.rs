@@ -8,6 +8,7 @@ use harness::cluster::containers::images::{PREFIX_VARIABLE, PUBLIC, made_here, p
 use harness::cluster::containers::stale;
 use harness::cluster::kind::archive::{OneBinary, image_archive};
 use harness::cluster::kind::engine::{Program, engine};
+use harness::cluster::kind::node_image::has_image;
 use std::time::Duration;
 
 /// An image of a hundred megabytes takes a few seconds.
@@ -30,11 +31,11 @@ pub async fn images(wanted: &[Wanted], sources: &Sources) -> anyhow::Result<Imag
 
 async fn image(engine: &Program, prefix: Option<&str>, wanted: Wanted, sources: &Sources) -> anyhow::Result<String> {
     let (published, made_here) = (published(prefix.unwrap_or(PUBLIC), wanted), made_here(wanted));
-    if has(engine, &published).await? {
+    if has_image(engine, &published).await? {
         return Ok(published);
     }
     // Who names a registry wants its images.
-    if prefix.is_none() && has(engine, &made_here).await? {
+    if prefix.is_none() && has_image(engine, &made_here).await? {
         return Ok(made_here);
     }
     eprintln!("pulling {published}");
@@ -51,14 +52,6 @@ async fn image(engine: &Program, prefix: Option<&str>, wanted: Wanted, sources: 
             make(engine, wanted, &made_here, sources).await?;
             Ok(made_here)
         }
-    }
-}
-
-async fn has(engine: &Program, image: &str) -> anyhow::Result<bool> {
-    match engine.output(&["image", "inspect", "--format", "{{.Id}}", image]).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.says_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

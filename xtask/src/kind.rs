@@ -77,7 +77,7 @@ pub async fn end(provider: Provider) -> anyhow::Result<()> {
         Provider::Kind => {
             let engine = engine();
             for cluster in owner::clusters_of(&engine, &Owner::this()).await? {
-                owner::remove(&engine, &cluster).await?;
+                owner::remove(&engine, &cluster.name).await?;
             }
         }
         Provider::Containers => {
@@ -95,7 +95,7 @@ pub async fn sweep() -> anyhow::Result<usize> {
     let engine = engine();
     let stale = owner::stale(&engine).await?;
     for cluster in &stale {
-        owner::remove(&engine, cluster).await?;
+        owner::remove(&engine, &cluster.name).await?;
         println!("removed {} ({} containers)", cluster.name, cluster.containers.len());
     }
     Ok(stale.len())

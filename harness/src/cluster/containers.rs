@@ -9,7 +9,7 @@ use super::flags::{
 };
 use super::kind::engine::{Program, engine};
 use super::kind::owner::Owner;
-use super::live::{AbortOnDrop, Readyz, as_planned};
+use super::live::{AbortOnDrop, Readyz, as_planned, etcd_answers, is_healthy};
 use super::{ClusterError, Layout, READY_TIMEOUT, STOP_GRACE, write_command_line};
 use crate::client;
 use crate::etcd::Etcd;
@@ -19,7 +19,6 @@ use crate::journal::Journal;
 use crate::pki::Pki;
 use crate::server::ServerSpec;
 use crate::version::KubeVersion;
-use crate::wait::NotYet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -169,10 +168,7 @@ impl Containers {
         write_command_line(layout, name, &blueprint.command_line())?;
         let mut etcd = Container::start(blueprint).await?;
         let client = Etcd::new(&format!("http://{}", etcd.address()))?;
-        etcd.ready(ETCD_TIMEOUT, async || {
-            client.get("skewlab").await.map(|_| ()).map_err(|error| NotYet::new(error.to_string()))
-        })
-        .await?;
+        etcd.ready(ETCD_TIMEOUT, async || etcd_answers(&client).await).await?;
         Ok(Containers { life, images: images.clone(), etcd })
     }
 
@@ -268,12 +264,7 @@ impl Containers {
         write_command_line(layout, name, &blueprint.command_line())?;
         let mut container = Container::start(blueprint).await?;
         let client = client_of(&container, &layout.dir.join(format!("{name}-health.kubeconfig")), name, layout).await?;
-        container
-            .ready(READY_TIMEOUT, async || {
-                let answer = client::get_text(&client, "/healthz").await;
-                answer.map(|_| ()).map_err(|error| NotYet::new(format!("/healthz ({})", client::root_cause(&error))))
-            })
-            .await?;
+        container.ready(READY_TIMEOUT, async || is_healthy(&client).await).await?;
         Ok(container)
     }
 

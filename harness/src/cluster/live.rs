@@ -2,6 +2,7 @@
 
 use super::ClusterError;
 use crate::client::{self, Readiness};
+use crate::etcd::Etcd;
 use crate::gates::Gate;
 use crate::history::{Observation, ServerId};
 use crate::journal::Journal;
@@ -66,6 +67,17 @@ pub(super) async fn as_planned(
         Err(Unlike::NotYet(missing)) => Err(missing),
         Err(Unlike::Plan(error)) => Ok(Err(error)),
     }
+}
+
+/// Whether an etcd answers.
+pub(super) async fn etcd_answers(etcd: &Etcd) -> Result<(), NotYet> {
+    etcd.get("skewlab").await.map(|_| ()).map_err(|error| NotYet::new(error.to_string()))
+}
+
+/// Whether a kube-controller-manager is healthy.
+pub(super) async fn is_healthy(client: &kube::Client) -> Result<(), NotYet> {
+    let answer = client::get_text(client, "/healthz").await;
+    answer.map(|_| ()).map_err(|error| NotYet::new(format!("/healthz ({})", client::root_cause(&error))))
 }
 
 /// A server that is not, or not yet, what the plan says.

@@ -4,7 +4,7 @@ use super::flags::{
     Entrance, EtcdPlace, ManagerPlace, ServerPlace, apiserver_flags, controller_manager_flags, etcd_flags,
     kubeconfig_text,
 };
-use super::live::{AbortOnDrop, Readyz, as_planned};
+use super::live::{AbortOnDrop, Readyz, as_planned, etcd_answers, is_healthy};
 use super::{ClusterError, Layout, READY_TIMEOUT, write_command_line};
 use crate::client;
 use crate::etcd::Etcd;
@@ -14,7 +14,6 @@ use crate::journal::Journal;
 use crate::process::{Blueprint, Process};
 use crate::server::ServerSpec;
 use crate::version::KubeVersion;
-use crate::wait::NotYet;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::Path;
 use std::time::Duration;
@@ -80,12 +79,7 @@ impl EtcdServer {
             write_command_line(layout, "etcd", &blueprint.command_line())?;
             let mut process = blueprint.start()?;
             let etcd = Etcd::new(&endpoint)?;
-            process
-                .ready(ETCD_TIMEOUT, async || {
-                    let answer = etcd.get("skewlab").await;
-                    answer.map(|_| ()).map_err(|error| NotYet::new(error.to_string()))
-                })
-                .await?;
+            process.ready(ETCD_TIMEOUT, async || etcd_answers(&etcd).await).await?;
             Ok(EtcdServer { process, endpoint })
         })
         .await
@@ -176,14 +170,7 @@ impl ControllerManager {
             write_private(&health, kubeconfig_text(&entrance(&url), name, &keys).as_bytes())?;
             let client = client::from_kubeconfig(&health).await?;
             let mut process = blueprint.start()?;
-            process
-                .ready(READY_TIMEOUT, async || {
-                    let answer = client::get_text(&client, "/healthz").await;
-                    answer
-                        .map(|_| ())
-                        .map_err(|error| NotYet::new(format!("/healthz ({})", client::root_cause(&error))))
-                })
-                .await?;
+            process.ready(READY_TIMEOUT, async || is_healthy(&client).await).await?;
             Ok(ControllerManager { process })
         })
         .await

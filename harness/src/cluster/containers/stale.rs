@@ -1,6 +1,6 @@
 //! Containers and networks of processes that are gone, by the command line of the engine: it needs no cargo feature.
 
-use crate::cluster::kind::engine::{CommandError, Program};
+use crate::cluster::kind::engine::{CommandError, Program, remove_labelled, remove_labelled_blocking, unless_gone};
 use crate::cluster::kind::owner::Owner;
 use std::collections::BTreeMap;
 
@@ -40,8 +40,8 @@ fn stale_in(containers: &str, networks: &str, has_left: impl Fn(&Owner, bool) ->
     stale.map(|(case, (containers, _))| Stale { case: case.into(), containers }).collect()
 }
 
-fn containers_of(case: &str) -> String {
-    format!("label={CASE_LABEL}={case}")
+fn label_of(case: &str) -> String {
+    format!("{CASE_LABEL}={case}")
 }
 
 /// Removes the containers of a case with their volumes, then its network. What is not there is no error.
@@ -49,11 +49,8 @@ fn containers_of(case: &str) -> String {
 /// # Errors
 /// The engine does not remove them.
 pub async fn remove(engine: &Program, case: &str) -> Result<(), CommandError> {
-    let listed = engine.output(&["ps", "--all", "--quiet", "--filter", &containers_of(case)]).await?;
-    if let Some(args) = removal(&listed) {
-        done(engine.output(&args).await)?;
-    }
-    done(engine.output(&["network", "rm", case]).await)
+    remove_labelled(engine, &label_of(case)).await?;
+    unless_gone(engine.output(&["network", "rm", case]).await)
 }
 
 /// The same without a runtime, for the way out of a failure.
@@ -61,24 +58,8 @@ pub async fn remove(engine: &Program, case: &str) -> Result<(), CommandError> {
 /// # Errors
 /// The engine does not remove them.
 pub(super) fn remove_blocking(engine: &Program, case: &str) -> Result<(), CommandError> {
-    let listed = engine.output_blocking(&["ps", "--all", "--quiet", "--filter", &containers_of(case)])?;
-    if let Some(args) = removal(&listed) {
-        done(engine.output_blocking(&args))?;
-    }
-    done(engine.output_blocking(&["network", "rm", case]))
-}
-
-/// The command that removes the listed containers; `None` without any.
-fn removal(listed: &str) -> Option<Vec<&str>> {
-    let args: Vec<&str> = ["rm", "--force", "--volumes"].into_iter().chain(listed.lines()).collect();
-    (args.len() > 3).then_some(args)
-}
-
-fn done(removed: Result<String, CommandError>) -> Result<(), CommandError> {
-    match removed {
-        Err(error) if error.says_not_found() => Ok(()),
-        removed => removed.map(|_| ()),
-    }
+    remove_labelled_blocking(engine, &label_of(case))?;
+    unless_gone(engine.output_blocking(&["network", "rm", case]))
 }
 
 #[cfg(test)]
@@ -106,11 +87,5 @@ mod tests {
     fn what_has_another_name_or_a_living_owner_is_never_stale() {
         assert!(found("of-somebody-else running\n", "bridge\n", |_, _| true).is_empty());
         assert!(found(&format!("{CASE} running\n"), CASE, |_, _| false).is_empty());
-    }
-
-    #[test]
-    fn nothing_is_removed_where_nothing_is_listed() {
-        assert_eq!(removal(""), None);
-        assert_eq!(removal("a\nb\n"), Some(vec!["rm", "--force", "--volumes", "a", "b"]));
     }
 }

@@ -1,11 +1,11 @@
 //! The life of a cluster: created or taken over, emptied, its servers put in as planned, left for the next case or deleted.
 
 use super::config::{self, ClusterConfig, Families};
-use super::engine::{CommandError, Program, engine};
+use super::engine::{Program, engine};
 use super::manifest::{self, Manifest};
 use super::node::{Node, StaticPod};
 use super::nodes::NodeImage;
-use super::owner::{CLUSTER_LABEL, Owner};
+use super::owner::Owner;
 use super::{KindError, owner, releases, script};
 use crate::binaries::ToolVersion;
 use crate::client;
@@ -101,13 +101,8 @@ impl Drop for Life {
         if self.left {
             return;
         }
-        let Ok(containers) = self.containers() else { return };
-        let mut args = vec!["rm", "--force", "--volumes"];
-        args.extend(containers.lines());
-        if args.len() > 3 {
-            // One that somebody else has deleted is no loss, and `cargo xtask gc` finds what could not be deleted.
-            let _ = self.engine.output_blocking(&args);
-        }
+        // One that somebody else has deleted is no loss, and `cargo xtask gc` finds what could not be deleted.
+        let _ = owner::remove_blocking(&self.engine, &self.name);
     }
 }
 
@@ -116,11 +111,6 @@ impl Life {
     /// is not.
     async fn is_prepared(&self, nodes: &[Node]) -> bool {
         join_all(nodes.iter().map(Node::is_prepared)).await.into_iter().all(|prepared| prepared)
-    }
-
-    fn containers(&self) -> Result<String, CommandError> {
-        let filter = format!("label={CLUSTER_LABEL}={}", self.name);
-        self.engine.output_blocking(&["ps", "--all", "--quiet", "--filter", &filter])
     }
 
     /// What nodes and load balancer have logged, for the eyes of a person: what cannot be had is left out.
@@ -187,7 +177,7 @@ impl Cluster {
             .map(|number| Node { engine: life.engine.clone(), name: node_name(&life.name, number) })
             .collect();
         if !life.is_prepared(&nodes).await {
-            owner::remove_named(&life.engine, &life.name).await.map_err(KindError::Command)?;
+            owner::remove(&life.engine, &life.name).await.map_err(KindError::Command)?;
             create(life, config, layout).await?;
             let prepared = join_all(nodes.iter().map(|node| node.prepare(&[APISERVER, CONTROLLER_MANAGER, SCHEDULER])));
             prepared.await.into_iter().collect::<Result<(), KindError>>()?;
@@ -296,7 +286,7 @@ impl Cluster {
             self.life.left = true;
             return Ok(());
         }
-        Ok(owner::remove_named(&self.life.engine, &self.life.name).await.map_err(KindError::Command)?)
+        Ok(owner::remove(&self.life.engine, &self.life.name).await.map_err(KindError::Command)?)
     }
 
     fn next_generation(&self) -> u64 {

@@ -33,6 +33,51 @@ pub async fn images(engine: &Program) -> Result<Vec<String>, CommandError> {
     Ok(text.lines().map(str::to_string).collect())
 }
 
+/// Removes the containers with a label, `key=value`, and their volumes. None, or one that is gone already, is no error.
+///
+/// # Errors
+/// The engine does not remove them.
+pub async fn remove_labelled(engine: &Program, label: &str) -> Result<(), CommandError> {
+    let listed = engine.output(&labelled(&format!("label={label}"))).await?;
+    match removal(&listed) {
+        Some(args) => unless_gone(engine.output(&args).await),
+        None => Ok(()),
+    }
+}
+
+/// The same without a runtime, for the way out of a failure.
+///
+/// # Errors
+/// The engine does not remove them.
+pub fn remove_labelled_blocking(engine: &Program, label: &str) -> Result<(), CommandError> {
+    let listed = engine.output_blocking(&labelled(&format!("label={label}")))?;
+    match removal(&listed) {
+        Some(args) => unless_gone(engine.output_blocking(&args)),
+        None => Ok(()),
+    }
+}
+
+fn labelled(filter: &str) -> [&str; 5] {
+    ["ps", "--all", "--quiet", "--filter", filter]
+}
+
+/// The command that removes the listed containers; `None` without any.
+fn removal(listed: &str) -> Option<Vec<&str>> {
+    let args: Vec<&str> = ["rm", "--force", "--volumes"].into_iter().chain(listed.lines()).collect();
+    (args.len() > 3).then_some(args)
+}
+
+/// What is not there any more need not be removed.
+///
+/// # Errors
+/// Any other failure.
+pub fn unless_gone(removed: Result<String, CommandError>) -> Result<(), CommandError> {
+    match removed {
+        Err(error) if error.says_not_found() => Ok(()),
+        removed => removed.map(|_| ()),
+    }
+}
+
 impl Program {
     /// Runs it and returns what it printed.
     ///
@@ -189,5 +234,11 @@ mod tests {
                     main.main\n\truntime/proc.go:290\n";
         assert_eq!(errors_of(text), "ERROR: failed to join node\nerror execution phase etcd: timed out");
         assert_eq!(errors_of("no space left\n\n"), "no space left");
+    }
+
+    #[test]
+    fn nothing_is_removed_where_nothing_is_listed() {
+        assert_eq!(removal(""), None);
+        assert_eq!(removal("a\nb\n"), Some(vec!["rm", "--force", "--volumes", "a", "b"]));
     }
 }

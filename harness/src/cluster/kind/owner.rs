@@ -1,12 +1,12 @@
 //! Names of clusters say whose they are, so that those whose owner is gone can be found.
 
-use super::engine::{CommandError, Program};
+use super::engine::{CommandError, Program, remove_labelled, remove_labelled_blocking};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The label by which kind marks the containers of a cluster.
-pub(super) const CLUSTER_LABEL: &str = "io.x-k8s.kind.cluster";
+const CLUSTER_LABEL: &str = "io.x-k8s.kind.cluster";
 const PREFIX: &str = "skewlab";
 /// How much of the boot id a name holds, in characters; a whole name must stay below 50, with room for that of a node.
 const BOOT_LENGTH: usize = 8;
@@ -94,18 +94,24 @@ fn stale_in(listed: &str, is_gone: impl Fn(&Owner, bool) -> bool) -> Vec<Stale> 
     stale.map(|(name, (containers, _))| Stale { name: name.to_string(), containers }).collect()
 }
 
-/// Removes a cluster by its name, if it is there.
+/// Removes the containers of a cluster with their volumes, if it is there.
 ///
 /// # Errors
-/// The engine does not remove it.
-pub async fn remove_named(engine: &Program, name: &str) -> Result<(), CommandError> {
-    let filter = format!("label={CLUSTER_LABEL}={name}");
-    let listed = engine.output(&["ps", "--all", "--quiet", "--filter", &filter]).await?;
-    let containers: Vec<String> = listed.lines().map(str::to_string).collect();
-    match containers.is_empty() {
-        true => Ok(()),
-        false => remove(engine, &Stale { name: name.into(), containers }).await,
-    }
+/// The engine does not remove them.
+pub async fn remove(engine: &Program, cluster: &str) -> Result<(), CommandError> {
+    remove_labelled(engine, &label_of(cluster)).await
+}
+
+/// The same without a runtime, for the way out of a failure.
+///
+/// # Errors
+/// The engine does not remove them.
+pub(super) fn remove_blocking(engine: &Program, cluster: &str) -> Result<(), CommandError> {
+    remove_labelled_blocking(engine, &label_of(cluster))
+}
+
+fn label_of(cluster: &str) -> String {
+    format!("{CLUSTER_LABEL}={cluster}")
 }
 
 /// The clusters of an owner, whether it lives or not.
@@ -114,19 +120,6 @@ pub async fn remove_named(engine: &Program, name: &str) -> Result<(), CommandErr
 /// The engine does not answer.
 pub async fn clusters_of(engine: &Program, owner: &Owner) -> Result<Vec<Stale>, CommandError> {
     Ok(stale_in(&listed(engine).await?, |it, _| it == owner))
-}
-
-/// Removes the containers of a stale cluster with their volumes.
-///
-/// # Errors
-/// The engine does not remove them.
-pub async fn remove(engine: &Program, stale: &Stale) -> Result<(), CommandError> {
-    let names = stale.containers.iter().map(String::as_str);
-    let args: Vec<&str> = ["rm", "--force", "--volumes"].into_iter().chain(names).collect();
-    match engine.output(&args).await {
-        Err(error) if error.says_not_found() => Ok(()),
-        removed => removed.map(|_| ()),
-    }
 }
 
 /// The beginning of the boot id; without one, zeros.
