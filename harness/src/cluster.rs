@@ -660,8 +660,7 @@ impl ControlPlane {
     }
 
     fn require(&self, need: Need) -> Result<(), Lacking> {
-        let provider = self.provider();
-        if provider.has(need) { Ok(()) } else { Err(Lacking { provider, need }) }
+        self.provider().lacking(&[need]).map_or(Ok(()), Err)
     }
 
     fn server_to_pause(&self, id: ServerId) -> Result<Pausable<'_>, ClusterError> {

@@ -3,7 +3,7 @@
 use crate::binaries::{KubeComponent, default_version};
 use crate::gates::{AllocatorMode, Gate, GateSet};
 use crate::server::{ServerSpec, SpecError};
-use crate::version::Minor;
+use crate::version::{KubeVersion, Minor};
 use serde::{Deserialize, Serialize};
 
 /// Servers that share one etcd. The first is the old one, the last the new one. Scenarios of skew run all of them side by
@@ -12,6 +12,11 @@ use serde::{Deserialize, Serialize};
 pub struct Combo {
     /// The servers in order.
     pub servers: Vec<ServerSpec>,
+}
+
+/// The oldest server of several combos; `None` without servers.
+pub fn oldest<'a>(combos: impl IntoIterator<Item = &'a Combo>) -> Option<KubeVersion> {
+    combos.into_iter().flat_map(|combo| &combo.servers).map(|server| server.version).min()
 }
 
 impl Combo {

@@ -82,6 +82,19 @@ impl Kind {
     }
 }
 
+/// The first of several servers that serves every kind, by its place; else the first one, which serves Services.
+///
+/// # Errors
+/// A server does not answer.
+pub async fn first_with_all(clients: &[kube::Client]) -> Result<(usize, Option<Networking>), kube::Error> {
+    for (index, client) in clients.iter().enumerate() {
+        if let Some(networking) = Networking::of(client).await? {
+            return Ok((index, Some(networking)));
+        }
+    }
+    Ok((0, None))
+}
+
 /// Everything of the kinds at one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
@@ -155,15 +168,9 @@ pub async fn ip_address(
     let request =
         http::Request::get(format!("{}/{ip}", kind.path())).body(Vec::new()).map_err(kube::Error::HttpError)?;
     match client.request::<Value>(request).await {
-        Ok(object) => Ok(match written(kind, object)?.1 {
-            Change::PutIpAddress(object) => Some(object),
-            Change::PutService(_)
-            | Change::DeleteService(_)
-            | Change::DeleteIpAddress(_)
-            | Change::PutServiceCidr(_)
-            | Change::DeleteServiceCidr(_)
-            | Change::PutRange(_)
-            | Change::DeleteRange(_) => None,
+        Ok(object) => Ok(match stored(kind, object)? {
+            Stored::IpAddress(object) => Some(object),
+            Stored::Service(_) | Stored::ServiceCidr(_) | Stored::Range(_) => None,
         }),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error.into()),
@@ -174,17 +181,15 @@ pub async fn ip_address(
 ///
 /// # Errors
 /// It does not decode.
-pub fn written(kind: Kind, mut object: Value) -> Result<(i64, Change), ListError> {
-    let (revision, key) = (revision_of(&object)?, key_of(kind, &object)?);
+pub fn written(kind: Kind, object: Value) -> Result<(i64, Change), ListError> {
+    Ok((revision_of(&object)?, stored(kind, object)?.into()))
+}
+
+fn stored(kind: Kind, mut object: Value) -> Result<Stored, ListError> {
+    let key = key_of(kind, &object)?;
     // Items of a list do not say their version.
     object["apiVersion"] = kind.api_version().into();
-    let change = match decode(&key, object.to_string().as_bytes())? {
-        Stored::Service(service) => Change::PutService(service),
-        Stored::IpAddress(object) => Change::PutIpAddress(object),
-        Stored::ServiceCidr(cidr) => Change::PutServiceCidr(cidr),
-        Stored::Range(range) => Change::PutRange(range),
-    };
-    Ok((revision, change))
+    Ok(decode(&key, object.to_string().as_bytes())?)
 }
 
 /// An object that was removed, with the revision that removed it.
@@ -192,13 +197,7 @@ pub fn written(kind: Kind, mut object: Value) -> Result<(i64, Change), ListError
 /// # Errors
 /// It does not decode.
 pub fn removed(kind: Kind, object: &Value) -> Result<(i64, Change), ListError> {
-    let change = match key_of(kind, object)? {
-        StoredKey::Service(key) => Change::DeleteService(key),
-        StoredKey::IpAddress(ip) => Change::DeleteIpAddress(ip),
-        StoredKey::ServiceCidr(name) => Change::DeleteServiceCidr(name),
-        StoredKey::Range(key) => Change::DeleteRange(key),
-    };
-    Ok((revision_of(object)?, change))
+    Ok((revision_of(object)?, key_of(kind, object)?.into()))
 }
 
 fn key_of(kind: Kind, object: &Value) -> Result<StoredKey, ListError> {

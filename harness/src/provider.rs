@@ -38,41 +38,24 @@ pub enum Need {
     OwnRange,
 }
 
+impl Need {
+    /// The providers that have the operation.
+    fn providers(self) -> &'static [Provider] {
+        match self {
+            Need::ReuseData => &[Provider::Local],
+            Need::PauseEtcd | Need::PauseServer | Need::AddServer => &[Provider::Local, Provider::Containers],
+            Need::Control | Need::RawEtcd | Need::OwnRange => &[Provider::Local, Provider::Kind, Provider::Containers],
+        }
+    }
+}
+
 impl Provider {
     /// Every provider.
     pub const ALL: [Provider; 4] = [Provider::Local, Provider::Kind, Provider::Containers, Provider::Existing];
 
     /// Whether it has an operation.
     pub fn has(self, need: Need) -> bool {
-        match (self, need) {
-            (
-                Provider::Local,
-                Need::PauseEtcd
-                | Need::PauseServer
-                | Need::AddServer
-                | Need::ReuseData
-                | Need::Control
-                | Need::RawEtcd
-                | Need::OwnRange,
-            ) => true,
-            (Provider::Kind, Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::ReuseData) => false,
-            (Provider::Kind, Need::Control | Need::RawEtcd | Need::OwnRange) => true,
-            (
-                Provider::Containers,
-                Need::PauseEtcd | Need::PauseServer | Need::AddServer | Need::Control | Need::RawEtcd | Need::OwnRange,
-            ) => true,
-            (Provider::Containers, Need::ReuseData) => false,
-            (
-                Provider::Existing,
-                Need::PauseEtcd
-                | Need::PauseServer
-                | Need::AddServer
-                | Need::ReuseData
-                | Need::Control
-                | Need::RawEtcd
-                | Need::OwnRange,
-            ) => false,
-        }
+        need.providers().contains(&self)
     }
 
     /// The first of the operations that it does not have.

@@ -10,7 +10,7 @@ use crate::history::file::{WriteError, Writer};
 use crate::history::replay::State;
 use crate::history::{Change, Completeness, End, Entry, Observation, Revision, Side};
 use crate::journal::Journal;
-use crate::stored::{DecodeError, Stored, StoredKey, decode, keys, parse_key};
+use crate::stored::{DecodeError, decode, keys, parse_key};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
@@ -140,7 +140,7 @@ fn record(batch: Batch, journal: &Journal, state: &mut State) -> Result<bool, Wa
             return Ok(true);
         }
         let Some(key) = parse_key(&kv.key)? else { continue };
-        let change = if is_put { put(decode(&key, &kv.value)?) } else { delete(key) };
+        let change: Change = if is_put { decode(&key, &kv.value)?.into() } else { key.into() };
         state.apply(change.clone());
         journal.push(Entry::Revision(Revision { revision: kv.mod_revision, at, change }));
     }
@@ -183,7 +183,7 @@ async fn stored_state(etcd: &Etcd) -> Result<Result<State, DecodeError>, EtcdErr
         match parse_key(&kv.key) {
             Ok(None) => {}
             Ok(Some(key)) => match decode(&key, &kv.value) {
-                Ok(stored) => state.apply(put(stored)),
+                Ok(stored) => state.apply(stored.into()),
                 Err(error) => return Ok(Err(error)),
             },
             Err(error) => return Ok(Err(error)),
@@ -199,24 +199,6 @@ fn first_key() -> Vec<u8> {
 /// One watch delivers all kinds in one order; several would not. The keys between the kinds are skipped when they come.
 fn end_key() -> Vec<u8> {
     crate::etcd::prefix_end(keys::SERVICES.as_bytes())
-}
-
-fn put(stored: Stored) -> Change {
-    match stored {
-        Stored::Service(service) => Change::PutService(service),
-        Stored::IpAddress(object) => Change::PutIpAddress(object),
-        Stored::ServiceCidr(cidr) => Change::PutServiceCidr(cidr),
-        Stored::Range(range) => Change::PutRange(range),
-    }
-}
-
-fn delete(key: StoredKey) -> Change {
-    match key {
-        StoredKey::Service(key) => Change::DeleteService(key),
-        StoredKey::IpAddress(ip) => Change::DeleteIpAddress(ip),
-        StoredKey::ServiceCidr(name) => Change::DeleteServiceCidr(name),
-        StoredKey::Range(key) => Change::DeleteRange(key),
-    }
 }
 
 /// Why the watch of a case ended.

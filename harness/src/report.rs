@@ -181,8 +181,7 @@ fn combo_summary(name: &str, combo: &Combo, cases: &[CaseSummary]) -> ComboSumma
     let has = |outcome| of_combo.iter().any(|case| case.outcome == outcome);
     let mut hazards: BTreeMap<Hazard, u64> = BTreeMap::new();
     for (hazard, count) in of_combo.iter().flat_map(|case| &case.hazards) {
-        let largest = hazards.entry(*hazard).or_default();
-        *largest = (*largest).max(*count);
+        add_largest(&mut hazards, *hazard, *count);
     }
     let verdict = if has(CaseOutcome::Failed) {
         Verdict::Unexpected
@@ -196,6 +195,12 @@ fn combo_summary(name: &str, combo: &Combo, cases: &[CaseSummary]) -> ComboSumma
     let servers: Vec<ServerSummary> = combo.servers.iter().map(server_summary).collect();
     let end = |server: Option<&ServerSummary>| server.cloned().expect("a combo must have servers");
     ComboSummary { name: name.into(), old: end(servers.first()), new: end(servers.last()), servers, verdict, hazards }
+}
+
+/// Of each hazard the largest count of one case is kept.
+fn add_largest(hazards: &mut BTreeMap<Hazard, u64>, hazard: Hazard, count: u64) {
+    let largest = hazards.entry(hazard).or_default();
+    *largest = (*largest).max(count);
 }
 
 fn server_summary(server: &crate::server::ServerSpec) -> ServerSummary {

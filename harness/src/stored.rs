@@ -4,7 +4,7 @@
 //! kind. Field numbers are those of the `generated.proto` files of k8s.io/api and k8s.io/apimachinery.
 
 use crate::history::{
-    RangeKey, ServiceKey, ServiceType, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
+    Change, RangeKey, ServiceKey, ServiceType, StoredIpAddress, StoredRange, StoredService, StoredServiceCidr,
 };
 use ipnet::IpNet;
 use prost::Message;
@@ -58,6 +58,30 @@ pub enum StoredKey {
     ServiceCidr(String),
     /// A bitmap.
     Range(RangeKey),
+}
+
+impl From<Stored> for Change {
+    /// It was written.
+    fn from(stored: Stored) -> Change {
+        match stored {
+            Stored::Service(service) => Change::PutService(service),
+            Stored::IpAddress(object) => Change::PutIpAddress(object),
+            Stored::ServiceCidr(cidr) => Change::PutServiceCidr(cidr),
+            Stored::Range(range) => Change::PutRange(range),
+        }
+    }
+}
+
+impl From<StoredKey> for Change {
+    /// It was removed.
+    fn from(key: StoredKey) -> Change {
+        match key {
+            StoredKey::Service(key) => Change::DeleteService(key),
+            StoredKey::IpAddress(ip) => Change::DeleteIpAddress(ip),
+            StoredKey::ServiceCidr(name) => Change::DeleteServiceCidr(name),
+            StoredKey::Range(key) => Change::DeleteRange(key),
+        }
+    }
 }
 
 /// What a key stands for; `None` for keys that have nothing to do with ClusterIPs.

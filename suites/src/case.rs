@@ -69,15 +69,11 @@ impl Case {
     }
 
     async fn lister(&self) -> anyhow::Result<(kube::Client, Option<Networking>)> {
-        let mut first = None;
-        for server in self.plane.server_ids() {
-            let client = self.plane.client(server)?;
-            match Networking::of(&client).await? {
-                Some(networking) => return Ok((client, Some(networking))),
-                None => drop(first.get_or_insert(client)),
-            }
-        }
-        Ok((first.context("no server runs")?, None))
+        let clients = self.plane.server_ids().into_iter().map(|server| self.plane.client(server));
+        let mut clients: Vec<kube::Client> = clients.collect::<Result<_, _>>()?;
+        anyhow::ensure!(!clients.is_empty(), "no server runs");
+        let (index, networking) = listing::first_with_all(&clients).await?;
+        Ok((clients.swap_remove(index), networking))
     }
 
     /// The modes of the servers that run, in order.

@@ -5,11 +5,11 @@ use anyhow::Context;
 use harness::check::CaseContext;
 use harness::cluster::{Binaries, ControlPlane, Purpose, Site};
 use harness::combo::Combo;
-use harness::existing::{Existing, namespace};
+use harness::existing::{Endpoint, Existing, namespace};
 use harness::history::Completeness;
 use harness::journal::Journal;
 use harness::judged;
-use harness::listing::Networking;
+use harness::listing::{self, Networking};
 use harness::record::Observed;
 use harness::recorder::api;
 use std::path::Path;
@@ -84,14 +84,14 @@ async fn drive_in_namespace(
 }
 
 /// The server to record through: the first that serves every kind, else the first.
-async fn recorded(existing: &Existing) -> anyhow::Result<(harness::existing::Endpoint, Option<Networking>)> {
+async fn recorded(existing: &Existing) -> anyhow::Result<(Endpoint, Option<Networking>)> {
+    let mut clients = Vec::new();
     for found in &existing.servers {
-        if let Some(networking) = Networking::of(&found.endpoint.client().await?).await? {
-            return Ok((found.endpoint.clone(), Some(networking)));
-        }
+        clients.push(found.endpoint.client().await?);
     }
-    let first = existing.servers.first().context("a plan must have servers")?;
-    Ok((first.endpoint.clone(), None))
+    let (index, networking) = listing::first_with_all(&clients).await?;
+    let found = existing.servers.get(index).context("a plan must have servers")?;
+    Ok((found.endpoint.clone(), networking))
 }
 
 /// A server that makes an IPAddress for each address it grants.

@@ -11,7 +11,7 @@ use harness::combo::{self, Combo};
 use harness::host;
 use harness::preflight::{self, Line};
 use harness::provider::Provider;
-use harness::version::{KubeVersion, Minor};
+use harness::version::Minor;
 
 /// Runs the command: a line per fact. It ends without a verdict if one of them keeps runs from working.
 ///
@@ -33,7 +33,8 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<Ended> {
     let lines = match args.provider {
         Provider::Local | Provider::Existing => local()?,
         Provider::Kind => {
-            let facts = runtime.block_on(host::kind(oldest_of(&combos)?, &sources));
+            let facts =
+                runtime.block_on(host::kind(combo::oldest(&combos).context("a combo must have servers")?, &sources));
             [local()?, preflight::kind::judge(&facts)].concat()
         }
         // Binaries of this host cannot tell whether images can be had.
@@ -62,11 +63,6 @@ fn combos_of(minors: &[Minor]) -> Result<Vec<Combo>, PlanError> {
     }
 }
 
-fn oldest_of(combos: &[Combo]) -> anyhow::Result<KubeVersion> {
-    let oldest = combos.iter().flat_map(|combo| &combo.servers).map(|server| server.version).min();
-    oldest.context("a combo must have servers")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +71,7 @@ mod tests {
     fn minors_narrow_what_is_looked_at() {
         let oldest = |minors: &[u16]| {
             let minors: Vec<Minor> = minors.iter().copied().map(Minor).collect();
-            combos_of(&minors).map(|combos| oldest_of(&combos).unwrap().minor.0)
+            combos_of(&minors).map(|combos| combo::oldest(&combos).unwrap().minor.0)
         };
         assert_eq!(oldest(&[]).unwrap(), 31);
         assert_eq!(oldest(&[33]).unwrap(), 33);

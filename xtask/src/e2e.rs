@@ -4,7 +4,6 @@ use crate::cli::E2eArgs;
 use crate::existing;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
-use crate::kind;
 use crate::schedule::{self, OUTPUT_FILE};
 use crate::select::{self, Listed, Servers, Wishes};
 use crate::site;
@@ -64,7 +63,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     }
     let controller_managers = cases.iter().any(|case| case.scenario.needs_controller_manager());
     let wanted = binaries::needed_by(combos.values(), controller_managers);
-    let wanted = kind::wanted_of(wanted, args.provider);
+    let wanted = site::wanted_of(wanted, args.provider);
     let jobs = args.jobs.map_or_else(|| default_jobs(args.provider), usize::from);
     if let Some((existing, combo)) = &found {
         existing::print(existing, combo)?;
@@ -108,10 +107,7 @@ pub fn run(args: E2eArgs) -> anyhow::Result<Ended> {
     let begin = Instant::now();
     let missing = runtime.block_on(async {
         let missing = schedule::run(&binary, &cases, &plan, &out, jobs).await;
-        kind::end(args.provider).await?;
-        if let Site::Existing(existing) = &plan.site {
-            existing::end(existing, &plan.run).await;
-        }
+        site::end(&plan).await?;
         missing
     })?;
     let reasons: BTreeMap<String, &String> = cases

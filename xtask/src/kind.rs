@@ -1,20 +1,19 @@
 //! What runs on kind need besides what runs of processes need: kind itself, images, and clusters cleared away.
 
-use crate::containers;
 use crate::exit::{Ended, PlanError};
 use crate::fetch::Version;
 use crate::progress::Terminal;
 use anyhow::Context;
 use harness::binaries::{self, KubeComponent, Sources, ToolVersion, Wanted};
 use harness::cluster::kind::Nodes;
+use harness::cluster::kind::cluster::kind_of;
 use harness::cluster::kind::config::{self, ClusterConfig};
 use harness::cluster::kind::engine::{engine, images};
 use harness::cluster::kind::nodes::{NodeImage, choose};
 use harness::cluster::kind::owner::{self, Owner};
-use harness::cluster::kind::releases::{self, Release};
+use harness::cluster::kind::releases;
 use harness::cluster::{Binaries, Site};
-use harness::combo::Combo;
-use harness::provider::Provider;
+use harness::combo::{self, Combo};
 use std::path::PathBuf;
 use xshell::{Shell, cmd};
 
@@ -53,36 +52,14 @@ pub fn print_config(args: &ConfigArgs) -> anyhow::Result<Ended> {
     Ok(Ended::AsExpected)
 }
 
-/// Runs `cargo xtask gc`.
+/// Removes the clusters of this run, which its cases share.
 ///
 /// # Errors
 /// The engine does not answer.
-pub fn collect_garbage() -> anyhow::Result<Ended> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let removed = runtime.block_on(async { anyhow::Ok(sweep().await? + containers::sweep().await?) })?;
-    if removed == 0 {
-        println!("nothing to remove");
-    }
-    Ok(Ended::AsExpected)
-}
-
-/// Removes the clusters of this run, which its cases share, and containers of cases that were killed. Processes leave
-/// nothing.
-///
-/// # Errors
-/// The engine does not answer.
-pub async fn end(provider: Provider) -> anyhow::Result<()> {
-    match provider {
-        Provider::Local | Provider::Existing => {}
-        Provider::Kind => {
-            let engine = engine();
-            for cluster in owner::clusters_of(&engine, &Owner::this()).await? {
-                owner::remove(&engine, &cluster.name).await?;
-            }
-        }
-        Provider::Containers => {
-            containers::sweep().await?;
-        }
+pub async fn end() -> anyhow::Result<()> {
+    let engine = engine();
+    for cluster in owner::clusters_of(&engine, &Owner::this()).await? {
+        owner::remove(&engine, &cluster.name).await?;
     }
     Ok(())
 }
@@ -99,15 +76,6 @@ pub async fn sweep() -> anyhow::Result<usize> {
         println!("removed {} ({} containers)", cluster.name, cluster.containers.len());
     }
     Ok(stale.len())
-}
-
-/// The binaries of a run: nodes bring their own etcd, and servers that run already everything.
-pub fn wanted_of(wanted: Vec<Wanted>, provider: Provider) -> Vec<Wanted> {
-    match provider {
-        Provider::Local | Provider::Containers => wanted,
-        Provider::Existing => Vec::new(),
-        Provider::Kind => wanted.into_iter().filter(|wanted| !matches!(wanted, Wanted::Etcd(_))).collect(),
-    }
 }
 
 /// Adds kind to the binaries of a run on kind: the one on PATH, else the one that is kept or can be had.
@@ -143,8 +111,9 @@ fn on_path() -> Option<(ToolVersion, PathBuf)> {
 pub async fn site(combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site> {
     let engine = engine();
     let there = images(&engine).await?;
-    let oldest = combos.iter().flat_map(|combo| &combo.servers).map(|server| server.version).min();
-    let image = choose(&there, oldest.context("no case of this run can run on kind")?, release_of(binaries)?);
+    let oldest = combo::oldest(combos.iter().copied()).context("no case of this run can run on kind")?;
+    let (version, _) = kind_of(binaries)?;
+    let image = choose(&there, oldest, releases::release(version)?);
     if !there.contains(&image.name) {
         eprintln!("pulling {}", image.name);
         engine.output(&["pull", "--quiet", &image.name]).await.with_context(|| {
@@ -152,10 +121,4 @@ pub async fn site(combos: &[&Combo], binaries: &Binaries) -> anyhow::Result<Site
         })?;
     }
     Ok(Site::Kind(Nodes { image, lease: None }))
-}
-
-/// The release of the kind that [`add_to`] has added.
-fn release_of(binaries: &Binaries) -> anyhow::Result<Release> {
-    let version = binaries.0.keys().find_map(|name| name.strip_prefix("kind-")?.parse().ok());
-    Ok(releases::release(version.context("this run has no kind")?)?)
 }

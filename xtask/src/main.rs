@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Command::Matrix(args) => matrix::run(args),
         Command::NodeImage(args) => node_image::run(args),
         Command::KindConfig(args) => kind::print_config(&args),
-        Command::Gc => kind::collect_garbage(),
+        Command::Gc => site::collect_garbage(),
     };
     exit::code(result)
 }

@@ -1,14 +1,24 @@
-//! What the servers of a run are started from, and where they run.
+//! What the servers of a run are started from, where they run, and what is cleared away after them.
 
-use crate::exit::PlanError;
+use crate::exit::{Ended, PlanError};
 use crate::progress::Terminal;
-use crate::{containers, kind};
+use crate::{containers, existing, kind};
 use harness::binaries::{self, Sources, Wanted};
 use harness::cluster::{Binaries, Site};
 use harness::combo::Combo;
 use harness::provider::{Lacking, Need, Provider};
+use harness::record::RunPlan;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
+
+/// The binaries of a run: nodes bring their own etcd, and servers that run already everything.
+pub fn wanted_of(wanted: Vec<Wanted>, provider: Provider) -> Vec<Wanted> {
+    match provider {
+        Provider::Local | Provider::Containers => wanted,
+        Provider::Existing => Vec::new(),
+        Provider::Kind => wanted.into_iter().filter(|wanted| !matches!(wanted, Wanted::Etcd(_))).collect(),
+    }
+}
 
 /// Gets what the servers of these combos need: binaries, for containers images.
 ///
@@ -40,6 +50,33 @@ pub fn prepare(
         }
         Provider::Existing => Err(PlanError(Lacking { provider, need: Need::Control }.to_string()).into()),
     }
+}
+
+/// Clears away what the cases of a run share or, when they were killed, have left. Processes leave nothing.
+///
+/// # Errors
+/// The engine does not answer.
+pub async fn end(plan: &RunPlan) -> anyhow::Result<()> {
+    match &plan.site {
+        Site::Local => {}
+        Site::Kind(_) => kind::end().await?,
+        Site::Containers(_) => drop(containers::sweep().await?),
+        Site::Existing(servers) => existing::end(servers, &plan.run).await,
+    }
+    Ok(())
+}
+
+/// Runs `cargo xtask gc`.
+///
+/// # Errors
+/// The engine does not answer.
+pub fn collect_garbage() -> anyhow::Result<Ended> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let removed = runtime.block_on(async { anyhow::Ok(kind::sweep().await? + containers::sweep().await?) })?;
+    if removed == 0 {
+        println!("nothing to remove");
+    }
+    Ok(Ended::AsExpected)
 }
 
 /// Refuses a provider that this very program has to drive and was built without. `e2e` builds its test binary as needed.

@@ -4,7 +4,6 @@ use crate::cli::UpArgs;
 use crate::e2e::target_dir;
 use crate::existing;
 use crate::exit::{Ended, PlanError};
-use crate::kind;
 use crate::site;
 use glob::Pattern;
 use harness::binaries::{self, KubeComponent, Wanted};
@@ -29,7 +28,7 @@ pub fn run(args: UpArgs) -> anyhow::Result<Ended> {
     let controller_manager = controller_manager_version(&combo);
     let mut wanted = binaries::needed_by([&combo], false);
     wanted.extend(controller_manager.map(|version| Wanted::Kube(KubeComponent::ControllerManager, version)));
-    let wanted = kind::wanted_of(wanted, args.provider);
+    let wanted = site::wanted_of(wanted, args.provider);
     let dir = args.data.unwrap_or_else(|| target_dir().join(format!("up-{}", std::process::id())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (binaries, site) = site::prepare(args.provider, &wanted, &[&combo], args.bin_dir, &runtime)?;

@@ -3,7 +3,8 @@
 //! Only cases that both sides have are compared. A hazard that is only possible, because it needs a race of milliseconds,
 //! makes no difference.
 
-use super::Verdict;
+use super::markdown::counts;
+use super::{Verdict, add_largest};
 use crate::combo::Combo;
 use crate::expect::Hazard;
 use crate::provider::Provider;
@@ -130,8 +131,7 @@ fn cell<'a>(records: impl Iterator<Item = &'a CaseRecord>) -> Cell {
         for (hazard, count) in record.observed.hazards.iter().filter(|(_, count)| **count > 0) {
             let only_possible = record.expectation.as_ref().is_some_and(|it| it.possible.contains(hazard));
             let hazards = if only_possible { &mut cell.possible } else { &mut cell.expected };
-            let largest = hazards.entry(*hazard).or_default();
-            *largest = (*largest).max(*count);
+            add_largest(hazards, *hazard, *count);
         }
         cell.verdict = cell.verdict.max(match record.outcome {
             CaseOutcome::Passed | CaseOutcome::Skipped => Verdict::Safe,
@@ -181,15 +181,12 @@ impl Comparison {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |hazards: &BTreeMap<Hazard, u64>| {
-            hazards.iter().map(|(hazard, count)| format!("{hazard} ({count})")).collect::<Vec<_>>().join(", ")
-        };
         write!(f, "{}", self.verdict)?;
         if !self.expected.is_empty() {
-            write!(f, ": {}", list(&self.expected))?;
+            write!(f, ": {}", counts(&self.expected))?;
         }
         if !self.possible.is_empty() {
-            write!(f, "; by chance {}", list(&self.possible))?;
+            write!(f, "; by chance {}", counts(&self.possible))?;
         }
         Ok(())
     }

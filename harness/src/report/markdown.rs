@@ -3,7 +3,7 @@
 use super::{ComboSummary, Summary};
 use crate::expect::Hazard;
 use crate::record::CaseOutcome;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The modes of a combo, `bitmap + dual write`, with versions where they differ.
@@ -20,10 +20,14 @@ pub fn modes(combo: &ComboSummary) -> String {
     combo.servers.iter().map(text).collect::<Vec<_>>().join(" + ")
 }
 
-/// The hazards of a combo with their counts, `no-shared-lock (93)`.
+/// The hazards of a combo with their counts.
 pub fn hazards(combo: &ComboSummary) -> String {
-    let texts: Vec<String> = combo.hazards.iter().map(|(hazard, count)| format!("{hazard} ({count})")).collect();
-    if texts.is_empty() { "none".into() } else { texts.join(", ") }
+    if combo.hazards.is_empty() { "none".into() } else { counts(&combo.hazards) }
+}
+
+/// Hazards with their counts, `no-shared-lock (93), stale-bit (10)`.
+pub(super) fn counts(hazards: &BTreeMap<Hazard, u64>) -> String {
+    hazards.iter().map(|(hazard, count)| format!("{hazard} ({count})")).collect::<Vec<_>>().join(", ")
 }
 
 /// The text of `summary.md`.

@@ -404,7 +404,10 @@ fn node_name(cluster: &str, number: usize) -> String {
 }
 
 /// The kind of a run, by the name under which the plan has it.
-fn kind_of(binaries: &Binaries) -> Result<(ToolVersion, Program), KindError> {
+///
+/// # Errors
+/// The run has none.
+pub fn kind_of(binaries: &Binaries) -> Result<(ToolVersion, Program), KindError> {
     let found = binaries.0.iter().find_map(|(name, path)| {
         let version = name.strip_prefix("kind-")?.parse().ok()?;
         Some((version, Program(path.clone())))
