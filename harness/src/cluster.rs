@@ -402,7 +402,9 @@ impl ControlPlane {
     pub async fn stop_server(&mut self, id: ServerId) -> Result<(), ClusterError> {
         self.require(Need::Control)?;
         record_metrics(id, self.client(id)?, &self.journal).await;
-        self.take(id)?.stop().await?;
+        let server = self.take(id)?;
+        self.journal.topology(TopologyEvent::Stopping { server: id });
+        server.stop().await?;
         self.journal.topology(TopologyEvent::Stopped { server: id });
         Ok(())
     }
@@ -614,6 +616,7 @@ impl ControlPlane {
     /// # Errors
     /// A process cannot be waited for.
     pub async fn stop_servers(&mut self) -> Result<(), ClusterError> {
+        self.journal.topology(TopologyEvent::Teardown);
         self.stop_controller_manager().await?;
         // Together: a graceful stop of an apiserver takes most of a second.
         let running: Vec<(ServerId, Running)> = self
@@ -628,6 +631,7 @@ impl ControlPlane {
                 // It goes on without us.
                 return Ok(());
             }
+            self.journal.topology(TopologyEvent::Stopping { server: id });
             let stopped = server.stop().await;
             self.journal.topology(TopologyEvent::Stopped { server: id });
             stopped

@@ -243,6 +243,13 @@ pub enum OperationKind {
         /// The new type.
         service_type: ServiceType,
     },
+    /// Write a Service again (update, patch, apply) in a way that may change its addresses, but not its type.
+    UpdateService {
+        /// Which Service.
+        service: ServiceKey,
+        /// The addresses asked for, empty if the choice is left to the server.
+        wanted: Vec<IpAddr>,
+    },
     /// Create a ServiceCIDR.
     CreateServiceCidr {
         /// Its name.
@@ -313,6 +320,18 @@ pub enum TopologyEvent {
         /// Which.
         server: ServerId,
     },
+    /// It was asked to stop (SIGTERM). From here until it is gone its answers may be cut off.
+    Stopping {
+        /// Which.
+        server: ServerId,
+    },
+    /// It ended by itself before it was ready.
+    Exited {
+        /// Which.
+        server: ServerId,
+        /// What its log of this start says about the reason: the lines that name one, in order.
+        log: Vec<String>,
+    },
     /// It was stopped in order (SIGTERM) and is gone.
     Stopped {
         /// Which.
@@ -353,6 +372,8 @@ pub enum TopologyEvent {
     QuietBegin,
     /// Clients may call again.
     QuietEnd,
+    /// The scenario is over and the servers are about to be stopped: what is open now stays open.
+    Teardown,
 }
 
 /// A side observation.

@@ -6,6 +6,7 @@
 // The pure core.
 pub mod version;
 pub mod gates;
+pub mod hazard;
 pub mod net;
 pub mod bitmap;
 pub mod server;

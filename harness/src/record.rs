@@ -4,8 +4,9 @@
 
 use crate::cluster::{Binaries, Site};
 use crate::combo::Combo;
-use crate::expect::{Expectation, Hazard};
+use crate::expect::Expectation;
 use crate::files::{FileError, write_atomically};
+use crate::hazard::Hazard;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -72,6 +73,9 @@ pub struct Observed {
     /// How often each hazard showed: duplicates, refusals.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hazards: BTreeMap<Hazard, u64>,
+    /// How often each hazard had to show, as far as the scenario can compute it: least and most.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub predicted: BTreeMap<Hazard, (u64, u64)>,
     /// One sentence of counts for tables.
     pub summary: String,
     /// Measured figures by name; the name ends in its unit.
@@ -155,6 +159,19 @@ pub fn judge(expectation: &Expectation, observed: &Observed) -> (CaseOutcome, St
     if !unexpected.is_empty() {
         return (CaseOutcome::Failed, format!("expected: {expectation}, but {}", unexpected.join("; ")));
     }
+    let missed: Vec<String> = observed
+        .predicted
+        .iter()
+        .map(|(hazard, bounds)| (hazard, bounds, observed.hazards.get(hazard).copied().unwrap_or(0)))
+        .filter(|(_, (least, most), count)| count < least || count > most)
+        .map(|(hazard, (least, most), count)| match least == most {
+            true => format!("{hazard} was predicted to show {least} times and showed {count} times"),
+            false => format!("{hazard} was predicted to show {least} to {most} times and showed {count} times"),
+        })
+        .collect();
+    if !missed.is_empty() {
+        return (CaseOutcome::Failed, format!("{} ({})", missed.join("; "), observed.summary));
+    }
     let absent: Vec<&str> = expectation.hazards.difference(&shown).map(|hazard| hazard.facts().id).collect();
     if !absent.is_empty() {
         let why = format!("expected: {expectation}, but {} did not show ({})", absent.join(", "), observed.summary);
@@ -183,6 +200,19 @@ mod tests {
         assert_eq!(outcome(&hazard, &[(Hazard::NoSharedLock, 0)]), CaseOutcome::Failed);
         assert_eq!(outcome(&hazard, &[]), CaseOutcome::Failed);
         assert_eq!(outcome(&hazard, &[(Hazard::NoSharedLock, 9), (Hazard::StaleBit, 1)]), CaseOutcome::Failed);
+    }
+
+    #[test]
+    fn a_prediction_is_met_inside_its_bounds_and_nowhere_else() {
+        let outcome = |count: u64| {
+            let mut seen = observed(&[(Hazard::StaleBit, count)]);
+            seen.predicted.insert(Hazard::StaleBit, (3, 5));
+            judge(&Expectation::hazards([Hazard::StaleBit]), &seen).0
+        };
+        assert_eq!([2, 3, 5, 6].map(outcome), {
+            use CaseOutcome::{Failed, Passed};
+            [Failed, Passed, Passed, Failed]
+        });
     }
 
     #[test]

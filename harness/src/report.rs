@@ -2,7 +2,8 @@
 
 use crate::cluster::Site;
 use crate::combo::Combo;
-use crate::expect::{Expectation, Hazard};
+use crate::expect::Expectation;
+use crate::hazard::Hazard;
 use crate::record::{CaseId, CaseOutcome, CaseRecord, Observed, RunPlan};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

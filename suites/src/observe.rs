@@ -1,8 +1,9 @@
 //! Questions that several scenarios ask of what was recorded or stored.
 
 use harness::check::{Claim, Detail, Duplicate, Rule, Verdict, explain};
-use harness::expect::{Expectation, Hazard};
+use harness::expect::Expectation;
 use harness::gates::AllocatorMode;
+use harness::hazard::Hazard;
 use harness::history::{Operation, Outcome};
 use harness::record::Observed;
 use harness::refusal::{Refusal, classify};
@@ -111,10 +112,26 @@ pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, planted: &[i64]
         observed.hazards.insert(Hazard::ReleasedBeforeStored, *count);
     }
     let explained: BTreeSet<Rule> =
-        expectation.hazards.iter().chain(&expectation.possible).flat_map(|hazard| hazard.breaks()).copied().collect();
+        expectation.hazards.iter().chain(&expectation.possible).flat_map(|hazard| breaks(*hazard)).copied().collect();
     for rule in verdict.rules().into_iter().filter(|rule| *rule != Rule::S1 && !explained.contains(rule)) {
         let first = verdict.of(rule).next().map_or(String::new(), explain);
         observed.wrong.push(format!("{rule} broken {} times: {first}", verdict.broken[&rule]));
+    }
+}
+
+/// The rules, beside S1 for duplicates, that a recording of a hazard breaks.
+fn breaks(hazard: Hazard) -> &'static [Rule] {
+    match hazard {
+        Hazard::NoSharedLock | Hazard::DualWriteFallback | Hazard::ReleasedBeforeStored => &[Rule::S7],
+        Hazard::StaleBit
+        | Hazard::UnreadableAfterDowngrade
+        | Hazard::RefusedCreateKeepsBit
+        | Hazard::CrashKeepsLock
+        | Hazard::StopWalksTheRange => &[],
+        Hazard::OrphanIpAddress => &[Rule::E6, Rule::S7],
+        Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => &[Rule::E6],
+        Hazard::DifferingRanges => &[Rule::S7, Rule::S8, Rule::E6],
+        Hazard::FirstRepairPassLost => &[Rule::E5],
     }
 }
 

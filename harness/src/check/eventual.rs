@@ -190,7 +190,10 @@ impl Judge<'_> {
             | TopologyEvent::Resumed { .. }
             | TopologyEvent::FaultBegin { .. }
             | TopologyEvent::FaultEnd { .. }
-            | TopologyEvent::QuietEnd => {}
+            | TopologyEvent::QuietEnd
+            | TopologyEvent::Stopping { .. }
+            | TopologyEvent::Exited { .. }
+            | TopologyEvent::Teardown => {}
         }
         if let TopologyEvent::Started { spec, .. } = &topology.event {
             for range in spec.service_ranges.iter().filter_map(|net| ServiceRange::new(*net).ok()) {

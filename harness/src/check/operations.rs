@@ -128,7 +128,9 @@ impl Judge<'_> {
 
     fn made_by(&self, operation: &Operation) -> MadeBy {
         let dynamic = match &operation.kind {
-            OperationKind::CreateService { wanted, .. } => wanted.is_empty(),
+            OperationKind::CreateService { wanted, .. } | OperationKind::UpdateService { wanted, .. } => {
+                wanted.is_empty()
+            }
             OperationKind::DeleteService { .. }
             | OperationKind::ChangeType { .. }
             | OperationKind::CreateServiceCidr { .. }

@@ -19,6 +19,8 @@ pub(super) struct ServerLife {
     pub ranges: Vec<ServiceRange>,
     pub started: Micros,
     pub ready: Option<Micros>,
+    /// When it was asked to stop.
+    pub stop_asked: Option<Micros>,
     pub gone: Option<Micros>,
     /// From and until; an open pause has no end.
     pub pauses: Vec<(Micros, Option<Micros>)>,
@@ -80,6 +82,7 @@ impl Servers {
                     ranges: spec.service_ranges.iter().filter_map(|net| ServiceRange::new(*net).ok()).collect(),
                     started: at,
                     ready: None,
+                    stop_asked: None,
                     gone: None,
                     pauses: Vec::new(),
                     start_judged: false,
@@ -90,7 +93,14 @@ impl Servers {
                     life.ready.get_or_insert(at);
                 }
             }
-            TopologyEvent::Stopped { server } | TopologyEvent::Killed { server } => self.end(*server, at),
+            TopologyEvent::Stopping { server } => {
+                if let Some(life) = self.current(*server) {
+                    life.stop_asked.get_or_insert(at);
+                }
+            }
+            TopologyEvent::Stopped { server }
+            | TopologyEvent::Killed { server }
+            | TopologyEvent::Exited { server, .. } => self.end(*server, at),
             TopologyEvent::Paused { server } => {
                 if let Some(life) = self.current(*server) {
                     life.pauses.push((at, None));
@@ -110,12 +120,17 @@ impl Servers {
             }
             TopologyEvent::QuietBegin => self.quiet = true,
             TopologyEvent::QuietEnd => self.quiet = false,
-            TopologyEvent::Planted { .. } => {}
+            TopologyEvent::Planted { .. } | TopologyEvent::Teardown => {}
         }
         match &topology.event {
-            TopologyEvent::Planted { .. } | TopologyEvent::QuietBegin | TopologyEvent::QuietEnd => false,
+            TopologyEvent::Planted { .. }
+            | TopologyEvent::QuietBegin
+            | TopologyEvent::QuietEnd
+            | TopologyEvent::Stopping { .. }
+            | TopologyEvent::Teardown => false,
             TopologyEvent::Started { .. }
             | TopologyEvent::Ready { .. }
+            | TopologyEvent::Exited { .. }
             | TopologyEvent::Stopped { .. }
             | TopologyEvent::Killed { .. }
             | TopologyEvent::Paused { .. }

@@ -6,7 +6,7 @@
 use super::markdown::counts;
 use super::{Verdict, add_largest};
 use crate::combo::Combo;
-use crate::expect::Hazard;
+use crate::hazard::Hazard;
 use crate::provider::Provider;
 use crate::record::{CaseOutcome, CaseRecord, RunPlan};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! `summary.md`: the verdicts and what did not come out as expected.
 
 use super::{ComboSummary, Summary};
-use crate::expect::Hazard;
+use crate::hazard::Hazard;
 use crate::record::CaseOutcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

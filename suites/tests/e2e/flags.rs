@@ -1,7 +1,8 @@
 //! Servers whose `--service-cluster-ip-range` is not the same: on purpose one after the other, or by mistake.
 
-use harness::expect::{Hazard, Scenario};
+use harness::expect::Scenario;
 use harness::gates::AllocatorMode;
+use harness::hazard::Hazard;
 use harness::history::{Outcome, ServerId};
 use harness::net::ServiceRange;
 use harness::record::Observed;

@@ -2,8 +2,9 @@
 
 use crate::combos::gate_matrix;
 use harness::check::{Lock, Sometimes};
-use harness::expect::{Hazard, Scenario};
+use harness::expect::Scenario;
 use harness::gates::AllocatorMode;
+use harness::hazard::Hazard;
 use harness::history::{Operation, Outcome, ServerId};
 use harness::net::ServiceRange;
 use harness::provider::Need;

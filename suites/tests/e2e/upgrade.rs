@@ -3,7 +3,8 @@
 use crate::combos::upgrade_paths;
 use harness::bitmap::AllocationBitmap;
 use harness::check::{Bounds, Sometimes};
-use harness::expect::{Hazard, Scenario};
+use harness::expect::Scenario;
+use harness::hazard::Hazard;
 use harness::history::{Operation, Outcome, ServerId, TopologyEvent};
 use harness::net::ServiceRange;
 use harness::record::Observed;
