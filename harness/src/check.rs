@@ -14,16 +14,20 @@ use crate::refusal::{Refusal, classify};
 use crate::server::ServerSpec;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 mod address;
+mod attribution;
 mod assumptions;
 mod bounds;
 mod chart;
 mod eventual;
 mod explain;
 mod finish;
+mod halves;
 mod occupancy;
 mod operations;
 mod rules;
@@ -36,6 +40,8 @@ mod violation;
 mod world;
 
 #[cfg(test)]
+mod attributed;
+#[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod mutants;
@@ -43,16 +49,21 @@ mod mutants;
 mod unseen;
 
 pub use assumptions::BrokenAssumption;
+pub use attribution::{LeftBy, hazard_of_left};
 pub use bounds::Bounds;
 pub use chart::chart;
 pub use explain::explain;
 pub use rules::{NOT_JUDGED_WITHOUT_BITMAPS, Rule};
 pub use sometimes::Sometimes;
-pub use verdict::{Drift, Judgement, Latency, ServerStatistics, Statistics, Unmet, VERDICT_FORMAT, Verdict};
+pub use verdict::{
+    Drift, Evidence, Judged as TimesJudged, Judgement, Latency, Left, ServerStatistics, Statistics, Unmet,
+    VERDICT_FORMAT, Verdict,
+};
 pub use violation::{Claim, Detail, Duplicate, Lock, Locks, MadeBy, Owner, Violation};
 
-use address::Addresses;
+use address::{AddressId, Addresses};
 use assumptions::Assumptions;
+use attribution::Around;
 use eventual::{OpenDuplicate, Waits};
 use occupancy::{Occupancy, View};
 use topology::Servers;
@@ -83,6 +94,10 @@ pub struct CaseContext {
     /// Writes up to this revision were there before the recording began: what they break is not of this case.
     #[serde(default)]
     pub found_until: i64,
+    /// The revisions at which the scenario wrote a duplicate into etcd itself: controls of the judge, each of which must be
+    /// found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub planted: Vec<i64>,
 }
 
 /// Recordings are of etcd unless they say otherwise.
@@ -99,6 +114,7 @@ impl Default for CaseContext {
             latency_bound: None,
             bitmaps_recorded: true,
             found_until: 0,
+            planted: Vec::new(),
         }
     }
 }
@@ -181,6 +197,29 @@ struct Draft {
     revision: i64,
     at: Micros,
     detail: DraftDetail,
+    around: Around,
+    /// The drafts of the duplicates that were open around it.
+    open: Vec<usize>,
+}
+
+/// Addresses that a Service gave up, until the call is known that made it do so.
+struct Departure {
+    at: Micros,
+    revision: i64,
+    /// The uid if the Service is gone as a whole.
+    ended: Option<String>,
+    addresses: SmallVec<[AddressId; 2]>,
+}
+
+/// How often each rule was due and judged.
+#[derive(Debug, Default)]
+struct Judged([u64; Rule::ALL.len()]);
+
+impl Judged {
+    #[inline]
+    fn add(&mut self, rule: Rule, count: u64) {
+        self.0[rule as usize] += count;
+    }
 }
 
 enum DraftDetail {
@@ -220,6 +259,22 @@ struct Judge<'a> {
     open_duplicates: FxHashMap<IpAddr, Vec<OpenDuplicate>>,
     /// When an Event about a duplicate was last seen, by what it regards: it may be recorded before the duplicate is.
     duplicate_events: FxHashMap<String, Micros>,
+    /// By Service, what it gave up lately.
+    departures: FxHashMap<Rc<ServiceKey>, SmallVec<[Departure; 1]>>,
+    judged: Judged,
+    /// Calls that were refused after they may have taken a lock, or were cut off.
+    failed_calls: Vec<operations::FailedCall>,
+    /// Changes of type that were cut off by the end of their server.
+    cut_off_changes: FxHashMap<ServiceKey, Vec<(Micros, Micros)>>,
+    /// Addresses taken by their IPAddress and free by their bit; only while dual-write servers were seen.
+    halves: halves::Halves,
+    /// The locks without a Service when the teardown began.
+    left_at_teardown: Option<Vec<(AddressId, Lock, Micros)>>,
+    /// Whether the write at hand replaces the range of a bitmap by that of a running server.
+    range_written: bool,
+    /// Whether anything was stored as `networking.k8s.io/v1`.
+    v1_stored: bool,
+    modes_seen: operations::ModesSeen,
     /// When the bit of an address was last cleared whose IPAddress was still there.
     half_released: Option<Micros>,
     /// When an IPAddress, and a bit, was last written.
@@ -232,6 +287,8 @@ struct Judge<'a> {
     given_up: FxHashMap<ServiceKey, Vec<(Micros, Micros)>>,
     broken: BTreeMap<Rule, u64>,
     pending: BTreeMap<Rule, u64>,
+    /// Obligations that were never due, because no server ran that must act.
+    off: BTreeMap<Rule, u64>,
     sometimes: BTreeMap<Sometimes, u64>,
     statistics: Statistics,
     answers: BTreeMap<ServerId, (ServerStatistics, LatencyCounts)>,
@@ -262,6 +319,15 @@ impl<'a> Judge<'a> {
             waits: Waits::default(),
             open_duplicates: FxHashMap::default(),
             duplicate_events: FxHashMap::default(),
+            departures: FxHashMap::default(),
+            judged: Judged::default(),
+            failed_calls: Vec::new(),
+            cut_off_changes: FxHashMap::default(),
+            halves: halves::Halves::default(),
+            left_at_teardown: None,
+            range_written: false,
+            v1_stored: false,
+            modes_seen: operations::ModesSeen::default(),
             half_released: None,
             ip_address_claimed: None,
             bit_claimed: None,
@@ -271,6 +337,7 @@ impl<'a> Judge<'a> {
             given_up: FxHashMap::default(),
             broken: BTreeMap::new(),
             pending: BTreeMap::new(),
+            off: BTreeMap::new(),
             sometimes: BTreeMap::new(),
             statistics: Statistics::default(),
             answers: BTreeMap::new(),
@@ -353,16 +420,30 @@ impl<'a> Judge<'a> {
 
     /// Notes a broken rule; beyond [`LISTED_PER_RULE`] it is only counted.
     fn violated(&mut self, rule: Rule, revision: i64, at: Micros, detail: Detail) {
-        self.draft(rule, revision, at, DraftDetail::Ready(detail));
+        self.draft(rule, revision, at, DraftDetail::Ready(detail), Around::Nothing, Vec::new());
+    }
+
+    /// Notes that a rule was due so many times, whatever came out.
+    #[inline]
+    fn judged(&mut self, rule: Rule, count: u64) {
+        self.judged.add(rule, count);
     }
 
     /// False when the draft was not kept.
-    fn draft(&mut self, rule: Rule, revision: i64, at: Micros, detail: DraftDetail) -> bool {
+    fn draft(
+        &mut self,
+        rule: Rule,
+        revision: i64,
+        at: Micros,
+        detail: DraftDetail,
+        around: Around,
+        open: Vec<usize>,
+    ) -> bool {
         let count = self.broken.entry(rule).or_default();
         *count += 1;
         let kept = *count <= LISTED_PER_RULE as u64;
         if kept {
-            self.drafts.push(Draft { rule, revision, at, detail });
+            self.drafts.push(Draft { rule, revision, at, detail, around, open });
         }
         kept
     }

@@ -616,7 +616,9 @@ impl ControlPlane {
     /// # Errors
     /// A process cannot be waited for.
     pub async fn stop_servers(&mut self) -> Result<(), ClusterError> {
-        self.journal.topology(TopologyEvent::Teardown);
+        if self.slots.iter().any(|slot| slot.running.is_some()) {
+            self.journal.topology(TopologyEvent::Teardown);
+        }
         self.stop_controller_manager().await?;
         // Together: a graceful stop of an apiserver takes most of a second.
         let running: Vec<(ServerId, Running)> = self

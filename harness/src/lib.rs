@@ -36,5 +36,6 @@ pub mod cluster;
 pub mod existing;
 pub mod traffic;
 pub mod record;
+pub mod outcome;
 pub mod report;
 pub mod host;

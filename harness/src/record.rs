@@ -2,6 +2,7 @@
 //!
 //! The test process of a case writes its record; the command line reads all of them and reports.
 
+use crate::check::Evidence;
 use crate::cluster::{Binaries, Site};
 use crate::combo::Combo;
 use crate::expect::Expectation;
@@ -81,6 +82,9 @@ pub struct Observed {
     /// Measured figures by name; the name ends in its unit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, f64>,
+    /// How much was seen; `None` until the recording is judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
     /// What the system did wrong, whatever was expected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<String>,
@@ -121,6 +125,8 @@ pub struct CaseRecord {
     pub detail: String,
 }
 
+/// What the scenario itself saw, before its recording was judged.
+const SCENARIO_FILE: &str = "scenario.json";
 /// The name of the record in the directory of a case.
 const RECORD_FILE: &str = "case.json";
 
@@ -137,6 +143,22 @@ impl CaseRecord {
     /// Reads the record of a case; `None` if it has none or an unreadable one.
     pub fn read(dir: &Path) -> Option<CaseRecord> {
         serde_json::from_slice(&std::fs::read(dir.join(RECORD_FILE)).ok()?).ok()
+    }
+}
+
+impl Observed {
+    /// Keeps what the scenario itself saw, so that its recording can be judged anew.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_scenario(&self, dir: &Path) -> Result<(), FileError> {
+        let text = serde_json::to_vec_pretty(self).expect("what a scenario saw must serialize");
+        write_atomically(&dir.join(SCENARIO_FILE), &text)
+    }
+
+    /// What the scenario itself saw; `None` in the directory of a case that kept none.
+    pub fn read_scenario(dir: &Path) -> Option<Observed> {
+        serde_json::from_slice(&std::fs::read(dir.join(SCENARIO_FILE)).ok()?).ok()
     }
 }
 

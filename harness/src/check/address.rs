@@ -1,6 +1,7 @@
 //! What is remembered about each address. Every write concerns one, so it is looked up once, by a hash that costs next
 //! to nothing, and known by its place from then on.
 
+use super::attribution::LeftBy;
 use super::occupancy::Use;
 use super::world::LifeId;
 use crate::history::{Micros, ServiceKey};
@@ -41,8 +42,26 @@ pub(super) struct Address {
     pub usage: Use,
     pub bit: bool,
     pub bit_revision: i64,
+    /// When the bit last changed.
+    pub bit_at: Micros,
+    /// Whether a Service has held the address since the bit was set.
+    pub bit_was_held: bool,
     pub ip_address: Option<IpAddressObject>,
     pub ip_address_revision: i64,
+    /// When the IPAddress last came into being or was removed, and the revision.
+    pub object_at: Micros,
+    pub object_since: i64,
+    /// Whether a Service has held the address since the IPAddress came into being.
+    pub object_was_held: bool,
+    /// When the IPAddress last stopped to name a Service that does not hold the held address.
+    pub wrong_parent_until: Option<Micros>,
+    /// When a Service last took the address, and when one last left it.
+    pub taken_at: Micros,
+    pub left_at: Option<Micros>,
+    /// Through whom it was left.
+    pub left_by: LeftBy,
+    /// Since when the address is taken by its IPAddress and free by its bit.
+    pub half_since: Option<Micros>,
     /// Until when the release of the bit by a Service that is gone may come.
     pub bit_release_until: Micros,
     /// The same for the IPAddress.
@@ -63,8 +82,18 @@ impl Address {
             usage: Use::default(),
             bit: false,
             bit_revision: 0,
+            bit_at: Micros(0),
+            bit_was_held: false,
             ip_address: None,
             ip_address_revision: 0,
+            object_at: Micros(0),
+            object_since: 0,
+            object_was_held: false,
+            wrong_parent_until: None,
+            taken_at: Micros(0),
+            left_at: None,
+            left_by: LeftBy::Nothing,
+            half_since: None,
             bit_release_until: Micros(0),
             ip_address_release_until: Micros(0),
             doubled: false,
@@ -75,7 +104,7 @@ impl Address {
 }
 
 /// The place of an address in [`Addresses`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct AddressId(u32);
 
 /// Every address seen so far. None is ever forgotten: a Service range is finite.

@@ -2,6 +2,7 @@
 
 use super::Definitions;
 use super::finish::clock;
+use crate::gates::AllocatorMode;
 use crate::history::{Completeness, End, Entry, Micros, Operation, OperationKind, ServerId, ServiceKey, TopologyEvent};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,35 @@ pub enum BrokenAssumption {
         /// Which.
         server: ServerId,
     },
+    /// A call whose outcome is open although its server was neither stopped, killed nor paused, nor etcd.
+    OpenOutcome {
+        /// Which client.
+        client: u16,
+        /// Which server.
+        server: ServerId,
+        /// When the call was made.
+        invoked: Micros,
+        /// What was seen.
+        detail: String,
+    },
+    /// A pause or another fault that did not end before the recording did.
+    FaultOpen {
+        /// Which.
+        fault: String,
+    },
+    /// A server whose creations wrote other locks than those of its mode: gates are not what the plan says.
+    ModeDiffers {
+        /// Which.
+        server: ServerId,
+        /// The mode of its specification.
+        planned: AllocatorMode,
+        /// The mode that most of its creations show; `None` if they wrote no lock.
+        seen: Option<AllocatorMode>,
+        /// How many creations show that.
+        showing: u64,
+        /// Of so many.
+        of: u64,
+    },
     /// A server with a specification no release would start.
     ImpossibleServer {
         /// Which.
@@ -106,6 +136,16 @@ impl fmt::Display for BrokenAssumption {
             }
             BrokenAssumption::UnknownServer { server } => {
                 write!(f, "a call went to {server} before it was recorded as started")
+            }
+            BrokenAssumption::OpenOutcome { client, server, invoked, detail } => write!(
+                f,
+                "the call of client {client} to {server} at {} has an open outcome ({detail}), and nothing disturbed the server",
+                clock(*invoked)
+            ),
+            BrokenAssumption::FaultOpen { fault } => write!(f, "at the end of the recording {fault} had not ended"),
+            BrokenAssumption::ModeDiffers { server, planned, seen, showing, of } => {
+                let seen = seen.map_or("wrote no lock".to_string(), |mode| format!("wrote the locks of {mode}"));
+                write!(f, "{server} is planned as {planned}, but {showing} of its {of} creations {seen}")
             }
             BrokenAssumption::ImpossibleServer { server } => {
                 write!(f, "no release would start {server} as it is specified")
@@ -174,8 +214,8 @@ impl Assumptions {
             self.break_one(BrokenAssumption::UnknownServer { server: operation.server });
         }
         if let OperationKind::CreateService { service, .. } = &operation.kind
-            && unique_names
             && !self.names.insert(hash(service))
+            && unique_names
         {
             self.break_one(BrokenAssumption::NameReused { service: service.clone() });
         }
@@ -190,6 +230,11 @@ impl Assumptions {
             let (end, last) = (end.last_revision, self.last_revision);
             self.break_one(BrokenAssumption::EndBeforeLastRevision { end, last });
         }
+    }
+
+    /// Whether a recorded call creates a Service of this name.
+    pub fn is_created_by_a_call(&self, service: &ServiceKey) -> bool {
+        self.names.contains(&hash(service))
     }
 
     /// Every broken assumption, sorted.

@@ -76,6 +76,27 @@ fn allocation() -> Vec<Case> {
                 .create(B, IpAddress, "b", "10.0.0.9")
                 .clear("10.0.0.9")
         }),
+        case("a Service vanishes", &[Rule::S11], {
+            Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").vanished("a").no_object("10.0.0.9")
+        }),
+        case("a deletion that does nothing", &[Rule::S11], {
+            let it = Recording::of(&[IpAddress]).create(A, IpAddress, "a", "10.0.0.9").wait(5).no_service("a");
+            it.service("a", "10.0.0.9").wait(30).deleted_in_vain(A, "a")
+        }),
+        case("the second family of a Service changes", &[Rule::S2], {
+            let both = |it: Recording, second| {
+                it.service_with("a", "uid-a", ServiceType::ClusterIp, &["10.0.0.9", second], false)
+            };
+            both(both(Recording::of(&[IpAddress]).object("10.0.0.9", "a"), "fd00::9"), "fd00::a")
+        }),
+        case("dual write takes the IPAddress of a static address first", &[Rule::S12], {
+            Recording::of(&[DualWrite])
+                .bits(&[], &[])
+                .object("10.0.0.9", "a")
+                .bit("10.0.0.9")
+                .service("a", "10.0.0.9")
+                .ok(A, "a", &["10.0.0.9"], "10.0.0.9")
+        }),
         case("the first ClusterIP changes", &[Rule::S2], {
             Recording::of(&[IpAddress])
                 .create(A, IpAddress, "a", "10.0.0.9")
@@ -402,6 +423,7 @@ fn repair() -> Vec<Case> {
                 .create(A, Bitmap, "a", "10.0.0.9")
                 .event(TopologyEvent::FaultBegin { fault: "etcd paused".into() })
                 .wait(900)
+                .event(TopologyEvent::FaultEnd { fault: "etcd paused".into() })
         }),
         case("a bit never follows a Service", &[Rule::E2], {
             Recording::of(&[Bitmap, IpAddress]).create(B, IpAddress, "a", "10.0.0.9").wait(300)
@@ -486,7 +508,11 @@ fn repair() -> Vec<Case> {
         case("a server that becomes ready too late", &[Rule::E5], {
             Recording::of(&[IpAddress]).started(B, IpAddress).wait(90).ready(B)
         }),
-        case("a server that exits at its start", &[], {
+        case("a server that ends by itself at its start", &[Rule::E5], {
+            let log = vec!["panic".to_string()];
+            Recording::of(&[IpAddress]).started(B, IpAddress).event(TopologyEvent::Exited { server: B, log })
+        }),
+        case("a server that is stopped at its start", &[], {
             Recording::of(&[IpAddress])
                 .started(B, IpAddress)
                 .wait(20)
@@ -560,7 +586,7 @@ fn refusals() -> Vec<Case> {
                 .refused(A, "a", &[], MISMATCH)
         }),
         case("a stale bitmap makes dynamic creations fail", &[Rule::E6], {
-            Recording::of(&[DualWrite]).object("10.0.0.20", "b").service("b", "10.0.0.20").wait(60).refused(
+            Recording::of(&[DualWrite, IpAddress]).create(B, IpAddress, "b", "10.0.0.20").wait(60).refused(
                 A,
                 "a",
                 &[],
@@ -576,8 +602,19 @@ fn refusals() -> Vec<Case> {
                 .refused(A, "a", &[], TAKEN)
                 .no_object("10.0.0.20")
         }),
-        case("a refused static address says nothing about room", &[], {
+        case("an address that a Service holds is refused", &[], {
+            Recording::of(&[IpAddress]).create(A, IpAddress, "b", "10.0.0.9").refused(A, "a", &["10.0.0.9"], TAKEN)
+        }),
+        case("an address is refused that neither Service nor lock holds", &[Rule::E8], {
             Recording::of(&[IpAddress]).refused(A, "a", &["10.0.0.9"], TAKEN)
+        }),
+        case("an address is refused whose Service is deleted meanwhile", &[], {
+            let it = Recording::of(&[IpAddress]).create(A, IpAddress, "b", "10.0.0.9");
+            it.delete(IpAddress, "b", "10.0.0.9").refused(A, "a", &["10.0.0.9"], TAKEN)
+        }),
+        case("an address is refused whose Service went a minute ago, with its lock", &[Rule::E8], {
+            let it = Recording::of(&[IpAddress]).create(A, IpAddress, "b", "10.0.0.9");
+            it.delete(IpAddress, "b", "10.0.0.9").wait(60).refused(A, "a", &["10.0.0.9"], TAKEN)
         }),
         case("a paused server is excused", &[], {
             Recording::of(&[IpAddress])

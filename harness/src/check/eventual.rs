@@ -2,12 +2,13 @@
 //! when one such server has worked for the whole bound since the need arose. Without such a server nothing is due.
 
 use super::address::{Address, AddressId, NEVER, Wait};
+use super::attribution::{Around, AroundStart};
 use super::topology::ServerLife;
 use super::violation::Detail;
 use super::world::{LifeId, Lives};
-use super::{Judge, Rule, Sometimes};
+use super::{DraftDetail, Judge, Rule, Sometimes};
 use crate::gates::AllocatorMode;
-use crate::history::{Micros, ServiceKey, Topology, TopologyEvent};
+use crate::history::{Micros, ServerId, ServiceKey, Topology, TopologyEvent};
 use crate::net::ServiceRange;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -101,6 +102,7 @@ impl Judge<'_> {
 
     /// Called after every change of an address.
     pub(super) fn reconsider(&mut self, id: AddressId, at: Micros) {
+        self.note_half(id, at);
         let address = &mut self.addresses[id];
         let now = waits_now(address, &self.lives);
         let before = address.since;
@@ -126,6 +128,9 @@ impl Judge<'_> {
 
     fn wait_is_over(&mut self, wait: Wait, since: Micros, at: Micros, held: bool, bit: bool, object: bool) {
         let index = wait as usize;
+        if self.waits.acting[index] {
+            self.judged(rule_of(wait), 1);
+        }
         self.waits.waiting[index] = self.waits.waiting[index].saturating_sub(1);
         // What a release in progress looks like is no repair.
         let age = at.0.saturating_sub(since.0);
@@ -182,6 +187,14 @@ impl Judge<'_> {
         match &topology.event {
             TopologyEvent::Planted { revision } => self.planted.push(*revision),
             TopologyEvent::QuietBegin => self.fights.clear(),
+            TopologyEvent::Teardown => {
+                if self.left_at_teardown.is_none() {
+                    self.deadlines();
+                    self.count_pending();
+                    self.count_left();
+                }
+            }
+            TopologyEvent::Exited { server, log } => self.exited(*server, log, topology.at),
             TopologyEvent::Started { .. }
             | TopologyEvent::Ready { .. }
             | TopologyEvent::Stopped { .. }
@@ -191,14 +204,17 @@ impl Judge<'_> {
             | TopologyEvent::FaultBegin { .. }
             | TopologyEvent::FaultEnd { .. }
             | TopologyEvent::QuietEnd
-            | TopologyEvent::Stopping { .. }
-            | TopologyEvent::Exited { .. }
-            | TopologyEvent::Teardown => {}
+            | TopologyEvent::Stopping { .. } => {}
         }
         if let TopologyEvent::Started { spec, .. } = &topology.event {
             for range in spec.service_ranges.iter().filter_map(|net| ServiceRange::new(*net).ok()) {
                 self.occupancy.track(range, (self.definitions.upper_band)(&range), &self.addresses);
             }
+        }
+        if let TopologyEvent::Started { spec, .. } = &topology.event
+            && (self.definitions.mode)(spec) == Some(AllocatorMode::DualWrite)
+        {
+            self.want_halves(topology.at);
         }
         // What was due before the change is judged under the assumptions of before.
         self.deadlines();
@@ -229,6 +245,7 @@ impl Judge<'_> {
     }
 
     fn missed(&mut self, wait: Wait, id: AddressId, since: Micros, due: Micros) {
+        self.judged(rule_of(wait), 1);
         let address = &mut self.addresses[id];
         let ip = address.ip;
         address.reported[wait as usize] = true;
@@ -276,6 +293,7 @@ impl Judge<'_> {
         missed.sort_unstable_by_key(|(due, ip, ..)| (*due, *ip));
         for (due, ip, first, second, since) in missed {
             let services = self.keys_of(&[first, second]);
+            self.judged(Rule::E4, 1);
             self.violated(Rule::E4, 0, due, Detail::Unreported { ip, services, since });
             let open = self.open_duplicates.get_mut(&ip).into_iter().flatten();
             open.filter(|it| it.first == first && it.second == second).for_each(|it| it.settled = true);
@@ -308,6 +326,7 @@ impl Judge<'_> {
                 reported += 1;
             }
         }
+        self.judged(Rule::E4, reported);
         (0..reported).for_each(|_| self.met(Sometimes::DuplicateReported));
     }
 
@@ -327,10 +346,23 @@ impl Judge<'_> {
                 slow.push((due, life.server, life.started));
             }
             self.servers.start_is_judged(index);
+            self.judged(Rule::E5, 1);
         }
         for (due, server, started) in slow {
             self.violated(Rule::E5, 0, due, Detail::NotReady { server, started });
         }
+    }
+
+    /// E5 for a server that ended by itself before it was ready.
+    fn exited(&mut self, server: ServerId, log: &[String], at: Micros) {
+        let Some(life) = self.servers.life_at(server, at).cloned() else { return };
+        if life.ready.is_some() || !self.servers.start_undisturbed(&life, at) {
+            return;
+        }
+        let detail = DraftDetail::Ready(Detail::ExitedAtStart { server, started: life.started, log: log.to_vec() });
+        let traffic_elsewhere = self.race.answered_elsewhere(server, life.started);
+        let around = AroundStart { minor: life.minor, traffic_elsewhere, v1_stored: self.v1_stored };
+        self.draft(Rule::E5, 0, at, detail, Around::Start(around), Vec::new());
     }
 
     /// Counts what is open, but not due, at the end.
@@ -342,6 +374,9 @@ impl Judge<'_> {
                 .filter(|(since, address)| address.since[index] == *since && !address.reported[index])
                 .map(|(_, address)| address.ip)
                 .collect();
+            let waiting = self.addresses.iter().filter(|(_, it)| it.since[index] != NEVER && !it.reported[index]);
+            let off = waiting.count().saturating_sub(open.len()) as u64;
+            *self.off.entry(rule_of(wait)).or_default() += off;
             if !open.is_empty() {
                 *self.pending.entry(rule_of(wait)).or_default() += open.len() as u64;
             }

@@ -100,6 +100,36 @@ pub fn explain(violation: &Violation) -> String {
             reason(*refusal, *code),
             clock(*room_since)
         ),
+        Detail::ExitedAtStart { server, started, log } => {
+            let log =
+                if log.is_empty() { "its log names no reason that is known".to_string() } else { log.join(" | ") };
+            format!("{server}, started at {}, ended by itself {when} before it was ready: {log}", clock(*started))
+        }
+        Detail::RefusedWithoutOwner { owner, ip, code, bit, ip_address } => {
+            let locks = match (bit, ip_address) {
+                (true, true) => "its bit was set and it had an IPAddress",
+                (true, false) => "its bit was set",
+                (false, true) => "it had an IPAddress",
+                (false, false) => "neither its bit was set nor had it an IPAddress",
+            };
+            format!("{when} {} was refused {ip} as taken (status {code}), which no Service held; {locks}", named(owner))
+        }
+        Detail::Vanished { service, uid } => {
+            format!("{when} Service {service} (uid {uid}) was removed, and no recorded call deletes it")
+        }
+        Detail::DeletedButStored { service, uid, server } => {
+            format!("{server} answered the deletion of Service {service} (uid {uid}) with success {when}, and it stays")
+        }
+        Detail::LockOrder { owner, ip, bit_revision, ip_address_revision, first } => {
+            let first = match first {
+                Lock::Bit => "the bit",
+                Lock::IpAddress => "the IPAddress",
+            };
+            format!(
+                "{when} {} got {ip} by bit at revision {bit_revision} and IPAddress at revision {ip_address_revision}, while this version takes {first} first",
+                named(owner)
+            )
+        }
         Detail::Slow { owner, took } => format!("{} took {}", named(owner), clock(*took)),
     }
 }

@@ -18,6 +18,8 @@ pub enum Rule {
     S8,
     S9,
     S10,
+    S11,
+    S12,
     E1,
     E2,
     E3,
@@ -25,11 +27,12 @@ pub enum Rule {
     E5,
     E6,
     E7,
+    E8,
 }
 
 impl Rule {
     /// Every rule, in order.
-    pub const ALL: [Rule; 17] = [
+    pub const ALL: [Rule; 20] = [
         Rule::S1,
         Rule::S2,
         Rule::S3,
@@ -40,6 +43,8 @@ impl Rule {
         Rule::S8,
         Rule::S9,
         Rule::S10,
+        Rule::S11,
+        Rule::S12,
         Rule::E1,
         Rule::E2,
         Rule::E3,
@@ -47,9 +52,10 @@ impl Rule {
         Rule::E5,
         Rule::E6,
         Rule::E7,
+        Rule::E8,
     ];
 
-    /// `S1` to `E7`.
+    /// `S1` to `E8`.
     pub fn id(self) -> &'static str {
         match self {
             Rule::S1 => "S1",
@@ -62,6 +68,8 @@ impl Rule {
             Rule::S8 => "S8",
             Rule::S9 => "S9",
             Rule::S10 => "S10",
+            Rule::S11 => "S11",
+            Rule::S12 => "S12",
             Rule::E1 => "E1",
             Rule::E2 => "E2",
             Rule::E3 => "E3",
@@ -69,6 +77,7 @@ impl Rule {
             Rule::E5 => "E5",
             Rule::E6 => "E6",
             Rule::E7 => "E7",
+            Rule::E8 => "E8",
         }
     }
 
@@ -91,6 +100,8 @@ impl Rule {
                 "under dual write a Service becomes visible only when both its bit and its IPAddress are written"
             }
             Rule::S10 => "in a quiet phase no key is rewritten back and forth",
+            Rule::S11 => "a Service goes when a call deletes it, and only then",
+            Rule::S12 => "under dual write the two locks are taken in the order of the server's version",
             Rule::E1 => "every address of a live Service gets its IPAddress",
             Rule::E2 => "every address of a live Service gets its bit while a bitmap server lives",
             Rule::E3 => "an IPAddress or bit without a Service is removed by the repair that owns it",
@@ -98,24 +109,27 @@ impl Rule {
             Rule::E5 => "a started server becomes ready",
             Rule::E6 => "a creation that leaves the choice of address to the server succeeds while an address is free",
             Rule::E7 => "a creation is answered within the latency bound",
+            Rule::E8 => "a creation that asks for an address that no Service holds is not refused as taken",
         }
     }
 
     /// Whether the rule holds at every revision, not only eventually.
     pub fn is_safety(self) -> bool {
-        self <= Rule::S10
+        self <= Rule::S12
     }
 }
 
 /// What of the rules rests on the bitmaps, and is not judged where they were not recorded.
-pub const NOT_JUDGED_WITHOUT_BITMAPS: [(Rule, &str); 7] = [
+pub const NOT_JUDGED_WITHOUT_BITMAPS: [(Rule, &str); 9] = [
     (Rule::S3, "that a server that reads the bitmap prefers the upper band"),
     (Rule::S7, "for bits"),
     (Rule::S8, "at all"),
     (Rule::S9, "for bits"),
     (Rule::E2, "at all"),
     (Rule::E3, "for bits"),
+    (Rule::S12, "at all"),
     (Rule::E6, "of servers that read the bitmap"),
+    (Rule::E8, "of servers that read the bitmap"),
 ];
 
 impl fmt::Display for Rule {

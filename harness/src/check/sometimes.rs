@@ -10,7 +10,8 @@ use std::fmt;
 pub enum Sometimes {
     /// Two creations through different servers were in flight at once.
     CreationsOverlapped,
-    /// Two creations through different servers that asked for the same address were in flight at once.
+    /// An address was asked for by two creations through different servers that were in flight at once; every address
+    /// counts once.
     SameAddressOverlapped,
     /// A creation was refused because its address was taken.
     AddressTaken,
@@ -34,6 +35,8 @@ pub enum Sometimes {
     UnknownWasStored,
     /// A creation with unknown outcome turned out not to be stored.
     UnknownWasNotStored,
+    /// A creation was granted.
+    Granted,
     /// A server was killed while a call to it was in flight.
     KilledInFlight,
 }
@@ -54,6 +57,7 @@ impl fmt::Display for Sometimes {
             Sometimes::IpAddressRepaired => "a missing IPAddress was made by repair",
             Sometimes::UnknownWasStored => "a creation with unknown outcome was stored",
             Sometimes::UnknownWasNotStored => "a creation with unknown outcome was not stored",
+            Sometimes::Granted => "a creation was granted",
             Sometimes::KilledInFlight => "a server was killed with a call in flight",
         })
     }

@@ -153,10 +153,21 @@ impl Synthetic {
 
     fn delete_oldest(&mut self) {
         let Some((key, ip)) = self.live.pop_front() else { return };
-        self.change(Change::DeleteService(key));
+        let invoked = self.tick();
+        self.change(Change::DeleteService(key.clone()));
         self.bitmap.remove(ip);
         self.bitmap();
         self.change(Change::DeleteIpAddress(ip));
+        let server = self.random.below(SERVERS);
+        let returned = self.tick();
+        self.ready.push_back(Entry::Operation(Box::new(Operation {
+            client: server as u16,
+            server: ServerId(server as u8),
+            kind: OperationKind::DeleteService { service: key },
+            invoked,
+            returned,
+            outcome: Outcome::Ok { granted: Vec::new(), uid: String::new(), revision: self.revision },
+        })));
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) struct Servers {
     /// Name, begin, end.
     faults: Vec<(String, Micros, Option<Micros>)>,
     pub quiet: bool,
+    /// When the scenario was over.
+    pub teardown: Option<Micros>,
 }
 
 impl Servers {
@@ -120,7 +122,8 @@ impl Servers {
             }
             TopologyEvent::QuietBegin => self.quiet = true,
             TopologyEvent::QuietEnd => self.quiet = false,
-            TopologyEvent::Planted { .. } | TopologyEvent::Teardown => {}
+            TopologyEvent::Teardown => drop(self.teardown.get_or_insert(at)),
+            TopologyEvent::Planted { .. } => {}
         }
         match &topology.event {
             TopologyEvent::Planted { .. }
@@ -148,6 +151,33 @@ impl Servers {
         if let Some(life) = self.current(server) {
             life.gone = Some(at);
         }
+    }
+
+    /// Whether a server was on its way out, down or on its way in at some moment of a call: from the request to stop, or
+    /// its death, until it was ready again. Answers may be cut off then.
+    pub fn was_leaving(&self, server: ServerId, invoked: Micros, returned: Micros) -> bool {
+        let lives: Vec<&Rc<ServerLife>> = self.lives.iter().filter(|life| life.server == server).collect();
+        lives.iter().enumerate().any(|(index, life)| {
+            let Some(from) = life.stop_asked.or(life.gone) else { return false };
+            let until = lives.get(index + 1).and_then(|next| next.ready);
+            from <= returned && until.is_none_or(|until| until >= invoked)
+        })
+    }
+
+    /// Whether a server or etcd was paused, or another fault was open, at some moment of a call.
+    pub fn was_disturbed(&self, server: ServerId, invoked: Micros, returned: Micros) -> bool {
+        let pauses =
+            self.lives.iter().filter(|life| life.server == server).flat_map(|life| life.pauses.iter().copied());
+        let faults = self.faults.iter().map(|(_, begin, end)| (*begin, *end));
+        pauses.chain(faults).any(|(begin, end)| begin <= returned && end.is_none_or(|end| end >= invoked))
+    }
+
+    /// Pauses and faults that have not ended, in words.
+    pub fn still_open(&self) -> Vec<String> {
+        let paused =
+            self.lives.iter().filter(|life| life.gone.is_none() && life.pauses.iter().any(|it| it.1.is_none()));
+        let faults = self.faults.iter().filter(|(_, _, end)| end.is_none());
+        paused.map(|life| format!("{} is paused", life.server)).chain(faults.map(|(name, ..)| name.clone())).collect()
     }
 
     /// Every life, in order of start.

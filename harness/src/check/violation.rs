@@ -2,10 +2,12 @@
 
 use super::rules::Rule;
 use crate::gates::AllocatorMode;
+use crate::hazard::Hazard;
 use crate::history::{Micros, RangeKey, ServerId, ServiceKey};
 use crate::refusal::Refusal;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// One broken rule.
@@ -19,6 +21,9 @@ pub struct Violation {
     pub at: Micros,
     /// What shows it.
     pub detail: Detail,
+    /// The hazards whose own conditions held around it, see `check::attribution`; empty if nothing explains it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub causes: BTreeSet<Hazard>,
 }
 
 /// The data of a violation.
@@ -215,6 +220,57 @@ pub enum Detail {
         /// Since when that range had room without interruption.
         room_since: Micros,
     },
+    /// E5: a server ended by itself before it was ready.
+    ExitedAtStart {
+        /// Which.
+        server: ServerId,
+        /// When it was started.
+        started: Micros,
+        /// What its log says about the reason.
+        log: Vec<String>,
+    },
+    /// E8: an address that was asked for and refused as taken, although no Service held it from call to answer.
+    RefusedWithoutOwner {
+        /// The Service that was refused.
+        owner: Owner,
+        /// The address.
+        ip: IpAddr,
+        /// HTTP status.
+        code: u16,
+        /// Whether its bit was set at some moment of the call.
+        bit: bool,
+        /// Whether it had an IPAddress at some moment of the call.
+        ip_address: bool,
+    },
+    /// S11: a Service is gone without a call that deletes it.
+    Vanished {
+        /// Which.
+        service: ServiceKey,
+        /// Its uid.
+        uid: String,
+    },
+    /// S11: a deletion was answered with success, and the Service is stored all the same.
+    DeletedButStored {
+        /// Which.
+        service: ServiceKey,
+        /// Its uid.
+        uid: String,
+        /// The server that answered.
+        server: ServerId,
+    },
+    /// S12: the locks of an address were taken in the other order.
+    LockOrder {
+        /// Who got the address.
+        owner: Owner,
+        /// The address.
+        ip: IpAddr,
+        /// The revision that set the bit.
+        bit_revision: i64,
+        /// The revision that made the IPAddress.
+        ip_address_revision: i64,
+        /// Which lock this version takes first.
+        first: Lock,
+    },
     /// E7: slower than the scenario allows.
     Slow {
         /// The Service.
@@ -222,6 +278,41 @@ pub enum Detail {
         /// How long the call took.
         took: Micros,
     },
+}
+
+impl Detail {
+    /// The one address that a violation is about, if it is.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Detail::Duplicate(duplicate) => Some(duplicate.ip),
+            Detail::OutsideRanges { ip, .. }
+            | Detail::LowerBand { ip, .. }
+            | Detail::LockGivenUp { ip, .. }
+            | Detail::HalfDualWrite { ip, .. }
+            | Detail::MissingIpAddress { ip, .. }
+            | Detail::MissingBit { ip, .. }
+            | Detail::OrphanIpAddress { ip, .. }
+            | Detail::LeakedBit { ip, .. }
+            | Detail::Unreported { ip, .. }
+            | Detail::LockOrder { ip, .. }
+            | Detail::RefusedWithoutOwner { ip, .. } => Some(*ip),
+            Detail::AddressChanged { .. }
+            | Detail::LostWrite { .. }
+            | Detail::Overwritten { .. }
+            | Detail::RefusedButStored { .. }
+            | Detail::WrongAddress { .. }
+            | Detail::ManyBits { .. }
+            | Detail::RangeReplaced { .. }
+            | Detail::BitmapInvalid { .. }
+            | Detail::Fight { .. }
+            | Detail::NotReady { .. }
+            | Detail::ExitedAtStart { .. }
+            | Detail::Vanished { .. }
+            | Detail::DeletedButStored { .. }
+            | Detail::RefusedThoughFree { .. }
+            | Detail::Slow { .. } => None,
+        }
+    }
 }
 
 /// A Service with who created it through which server.
@@ -280,6 +371,10 @@ pub struct Duplicate {
 pub struct Claim {
     /// Who.
     pub owner: Owner,
+    /// The call that took the address: the creation, or a later change of type or update; `None` when no recorded call
+    /// did.
+    #[serde(default)]
+    pub taken_by: Option<MadeBy>,
     /// The revision at which the Service with the address was stored.
     pub revision: i64,
     /// When that was received.

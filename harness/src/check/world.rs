@@ -25,11 +25,19 @@ pub(super) struct Held {
     pub revision: i64,
     pub at: Micros,
     pub current: bool,
+    /// The call that took it, once known.
+    pub taken_by: Option<MadeBy>,
     pub bit: bool,
     pub bit_revision: i64,
+    pub bit_at: Micros,
+    /// The last moment up to now at which the bitmap was full.
+    pub bitmap_full: Option<Micros>,
     pub bitmap_revision: i64,
     pub parent: Parent,
     pub ip_address_revision: i64,
+    /// When the IPAddress came into being, and the revision.
+    pub object_at: Micros,
+    pub object_since: i64,
 }
 
 /// Whom the IPAddress named.
@@ -66,6 +74,10 @@ pub(super) struct Life {
     pub service_type: ServiceType,
     /// `spec.clusterIPs` as stored last.
     pub ips: Vec<IpAddr>,
+    /// The last revision that wrote it.
+    pub written: i64,
+    /// Whether it waits for finalizers.
+    pub deleting: bool,
     pub created_revision: i64,
     pub created: Micros,
     /// Every address it has or had.
@@ -177,6 +189,18 @@ pub(super) struct Bitmap {
     pub range: Option<ServiceRange>,
     pub data: Vec<u8>,
     pub revision: i64,
+    /// How many bits are set.
+    pub set: u64,
+    /// The last moment at which every bit was set, while that is over.
+    pub full_until: Option<Micros>,
+}
+
+impl Bitmap {
+    /// The last moment up to now at which every bit was set.
+    pub fn full(&self, now: Micros) -> Option<Micros> {
+        let is_full = self.range.is_some_and(|range| u128::from(self.set) >= range.usable_in_bitmap().len());
+        if is_full { Some(now) } else { self.full_until }
+    }
 }
 
 /// A ServiceCIDR and when it could be granted from.

@@ -175,7 +175,43 @@ impl Recording {
         self.change(Change::PutService(StoredService { key, uid, service_type, ips, deleting }))
     }
 
+    /// A deletion through server A that was answered with success.
     pub fn no_service(self, name: &str) -> Self {
+        self.no_service_through(A, name)
+    }
+
+    pub fn no_service_through(self, server: ServerId, name: &str) -> Self {
+        let mut it = self.vanished(name);
+        let returned = it.tick();
+        it.uids += 1;
+        it.entries.push(Entry::Operation(Box::new(Operation {
+            client: it.uids as u16,
+            server,
+            kind: OperationKind::DeleteService { service: key(name) },
+            invoked: Micros(returned.0.saturating_sub(20_000)),
+            returned,
+            outcome: Outcome::Ok { granted: Vec::new(), uid: format!("uid-{name}"), revision: it.revision },
+        })));
+        it
+    }
+
+    /// A deletion that was answered with success and changes nothing.
+    pub fn deleted_in_vain(mut self, server: ServerId, name: &str) -> Self {
+        let returned = self.tick();
+        self.uids += 1;
+        self.entries.push(Entry::Operation(Box::new(Operation {
+            client: self.uids as u16,
+            server,
+            kind: OperationKind::DeleteService { service: key(name) },
+            invoked: Micros(returned.0.saturating_sub(5_000)),
+            returned,
+            outcome: Outcome::Ok { granted: Vec::new(), uid: format!("uid-{name}"), revision: self.revision },
+        })));
+        self
+    }
+
+    /// A Service is removed, and nobody asked for it.
+    pub fn vanished(self, name: &str) -> Self {
         self.change(Change::DeleteService(key(name)))
     }
 
@@ -222,6 +258,45 @@ impl Recording {
         self
     }
 
+    /// A change of type to ExternalName whose answer was cut off.
+    pub fn change_cut_off(self, server: ServerId, name: &str) -> Self {
+        let outcome = Outcome::Unknown { detail: "connection reset".into() };
+        self.type_call(server, name, ServiceType::ExternalName, outcome)
+    }
+
+    /// A change of type to ClusterIP that was granted this address.
+    pub fn type_changed_to_cluster_ip(self, server: ServerId, name: &str, address: &str) -> Self {
+        let (uid, revision) = (format!("uid-{name}"), self.revision);
+        let outcome = Outcome::Ok { granted: vec![ip(address)], uid, revision };
+        self.type_call(server, name, ServiceType::ClusterIp, outcome)
+    }
+
+    fn type_call(mut self, server: ServerId, name: &str, service_type: ServiceType, outcome: Outcome) -> Self {
+        let returned = self.tick();
+        self.uids += 1;
+        self.entries.push(Entry::Operation(Box::new(Operation {
+            client: self.uids as u16,
+            server,
+            kind: OperationKind::ChangeType { service: key(name), service_type },
+            invoked: Micros(returned.0.saturating_sub(1_000_000)),
+            returned,
+            outcome,
+        })));
+        self
+    }
+
+    /// A creation of a Service without addresses.
+    pub fn granted_nothing(self, server: ServerId, name: &str) -> Self {
+        let (uid, revision) = (format!("uid-{name}"), self.revision);
+        self.call(server, name, &[], Outcome::Ok { granted: Vec::new(), uid, revision })
+    }
+
+    /// A creation that asked for an address and was refused it as taken.
+    pub fn refused_static(self, server: ServerId, name: &str, address: &str) -> Self {
+        let message = "failed to allocate IP: provided IP is already allocated".to_string();
+        self.call(server, name, &[address], Outcome::Refused { code: 422, reason: "Invalid".into(), message })
+    }
+
     pub fn ok(self, server: ServerId, name: &str, wanted: &[&str], granted: &str) -> Self {
         let (uid, revision) = (format!("uid-{name}"), self.revision);
         self.call(server, name, wanted, Outcome::Ok { granted: vec![ip(granted)], uid, revision })
@@ -232,7 +307,9 @@ impl Recording {
         self.call(server, name, wanted, Outcome::Refused { code: 500, reason, message: message.into() })
     }
 
-    pub fn unknown(self, server: ServerId, name: &str, wanted: &[&str]) -> Self {
+    /// A creation whose answer was cut off by the stop of its server.
+    pub fn unknown(mut self, server: ServerId, name: &str, wanted: &[&str]) -> Self {
+        self.topology(TopologyEvent::Stopping { server });
         self.call(server, name, wanted, Outcome::Unknown { detail: "time-out".into() })
     }
 
