@@ -13,6 +13,7 @@ use crate::pki::Pki;
 use crate::process::Process;
 use crate::provider::{Lacking, Need, Provider};
 use crate::server::ServerSpec;
+use crate::startup::reasons;
 use crate::version::KubeVersion;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -386,7 +387,12 @@ impl ControlPlane {
                 .map(|server| Running::Container(Box::new(server))),
         };
         // Whatever went wrong, its process is gone with the error.
-        started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
+        started.inspect_err(|error| {
+            self.journal.topology(match error.log_of_exit() {
+                Some(log) => TopologyEvent::Exited { server: id, log: reasons(log.lines()) },
+                None => TopologyEvent::Stopped { server: id },
+            });
+        })
     }
 
     fn seat(&mut self, id: ServerId, started: Result<Running, ClusterError>) -> Result<(), ClusterError> {
