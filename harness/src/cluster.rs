@@ -13,7 +13,6 @@ use crate::pki::Pki;
 use crate::process::Process;
 use crate::provider::{Lacking, Need, Provider};
 use crate::server::ServerSpec;
-use crate::startup::reasons;
 use crate::version::KubeVersion;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -388,8 +387,8 @@ impl ControlPlane {
         };
         // Whatever went wrong, its process is gone with the error.
         started.inspect_err(|error| {
-            self.journal.topology(match error.log_of_exit() {
-                Some(log) => TopologyEvent::Exited { server: id, log: reasons(log.lines()) },
+            self.journal.topology(match error.reasons_of_exit() {
+                Some(log) => TopologyEvent::Exited { server: id, log },
                 None => TopologyEvent::Stopped { server: id },
             });
         })

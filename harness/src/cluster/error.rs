@@ -11,7 +11,7 @@ use crate::pki::PkiError;
 use crate::process::ProcessError;
 use crate::provider::Lacking;
 use crate::server::SpecError;
-use crate::startup::{StartFailure, classify};
+use crate::startup::{StartFailure, classify, reasons};
 
 /// The environment failed, or a server is not what the plan says.
 #[derive(Debug, thiserror::Error)]
@@ -112,8 +112,16 @@ impl ClusterError {
         self.log_of_exit().is_some_and(|log| log.lines().any(|line| classify(line) == Some(failure)))
     }
 
+    /// The lines that name a reason, of a server that ended by itself: of all it logged for a process, else of the end.
+    pub(super) fn reasons_of_exit(&self) -> Option<Vec<String>> {
+        if let ClusterError::Process(ProcessError::Exited { reasons, .. }) = self {
+            return Some(reasons.clone());
+        }
+        self.log_of_exit().map(|log| reasons(log.lines()))
+    }
+
     /// The end of the log of a server that ended by itself.
-    pub(super) fn log_of_exit(&self) -> Option<&str> {
+    fn log_of_exit(&self) -> Option<&str> {
         match self {
             ClusterError::Process(ProcessError::Exited { log, .. }) => Some(log),
             ClusterError::Kind(error) => error.log_of_exit(),
