@@ -386,7 +386,12 @@ impl ControlPlane {
                 .map(|server| Running::Container(Box::new(server))),
         };
         // Whatever went wrong, its process is gone with the error.
-        started.inspect_err(|_| self.journal.topology(TopologyEvent::Stopped { server: id }))
+        started.inspect_err(|error| {
+            self.journal.topology(match error.reasons_of_exit() {
+                Some(log) => TopologyEvent::Exited { server: id, log },
+                None => TopologyEvent::Stopped { server: id },
+            });
+        })
     }
 
     fn seat(&mut self, id: ServerId, started: Result<Running, ClusterError>) -> Result<(), ClusterError> {

@@ -14,6 +14,7 @@ pub mod combo;
 pub mod provider;
 pub mod expect;
 pub mod refusal;
+pub mod startup;
 pub mod history;
 pub mod stored;
 pub mod check;

@@ -3,11 +3,12 @@
 //! Three states: a [`Blueprint`] can be printed, a started [`Process`] can be waited for, and what is ready is wrapped
 //! by its owner (see `cluster::local`). Ending it is an explicit call; dropping it is the failure path and kills it.
 
+use crate::startup;
 use crate::wait::{self, NotYet, TimedOut, Unmet};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -181,8 +182,26 @@ impl Process {
     }
 
     fn exited(&self, status: ExitStatus) -> ProcessError {
-        ProcessError::Exited { name: self.blueprint.name.clone(), status, log: self.log_tail() }
+        let reasons = reasons(&self.blueprint.log, self.log_start).unwrap_or_default();
+        ProcessError::Exited { name: self.blueprint.name.clone(), status, log: self.log_tail(), reasons }
     }
+}
+
+/// Longest piece of a line that is looked at, in bytes: a log without line ends must not fill the memory.
+const LINE_PIECE: u64 = 64 << 10;
+
+/// The lines of a log that name a reason for a failed start, of what was written after this many bytes.
+fn reasons(path: &Path, begin: u64) -> std::io::Result<Vec<String>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(begin))?;
+    let mut reader = BufReader::new(file);
+    let mut found = Vec::new();
+    let mut line = Vec::new();
+    while found.len() < startup::MOST_LINES && reader.by_ref().take(LINE_PIECE).read_until(b'\n', &mut line)? > 0 {
+        found.extend(startup::reasons(String::from_utf8_lossy(&line).lines()));
+        line.clear();
+    }
+    Ok(found)
 }
 
 /// The last lines of a log, of what was written after this many bytes.
@@ -219,6 +238,8 @@ pub enum ProcessError {
         status: ExitStatus,
         /// The end of its log.
         log: String,
+        /// The lines of the whole log of this start that name a reason, as [`startup::reasons`] picks them.
+        reasons: Vec<String>,
     },
     /// It runs but does not get ready.
     #[error("{name} not ready after {:.1} s; still missing: {missing}; its last output:\n{log}", waited.as_secs_f64())]

@@ -8,12 +8,9 @@ pub mod api;
 use crate::etcd::{Batch, Etcd, EtcdError, EventType};
 use crate::history::file::{WriteError, Writer};
 use crate::history::replay::State;
-use crate::history::{Change, Completeness, End, Entry, Observation, Revision, Side};
+use crate::history::{Change, Completeness, End, Entry, Revision, Side};
 use crate::journal::Journal;
-use crate::stored::{DecodeError, decode, keys, parse_key};
-use k8s_openapi::api::events::v1::Event;
-use kube::Api;
-use kube::api::ListParams;
+use crate::stored::{DecodeError, decode, event, keys, parse_key};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -81,27 +78,6 @@ impl Recording {
     }
 }
 
-/// Records the Kubernetes Events there are now. One list at the end of a case holds them all: they live for an hour.
-///
-/// # Errors
-/// The server does not answer.
-pub async fn record_events(client: &kube::Client, journal: &Journal) -> Result<(), kube::Error> {
-    let api: Api<Event> = Api::all(client.clone());
-    for event in api.list(&ListParams::default()).await?.items {
-        let regarding = event.regarding.unwrap_or_default();
-        let parts = [regarding.kind, regarding.namespace, regarding.name].into_iter().flatten();
-        let observation = Observation::Event {
-            reason: event.reason.unwrap_or_default(),
-            regarding: parts.collect::<Vec<_>>().join("/"),
-            note: event.note.unwrap_or_default(),
-            reporter: event.reporting_controller.unwrap_or_default(),
-            count: event.series.map_or(1, |series| series.count),
-        };
-        journal.push(Entry::Side(Side { at: journal.now(), observation }));
-    }
-    Ok(())
-}
-
 /// The watch of a case.
 #[derive(Debug)]
 pub struct Watcher {
@@ -111,7 +87,7 @@ pub struct Watcher {
     task: tokio::task::JoinHandle<Result<State, WatchError>>,
 }
 
-/// Watches everything that concerns ClusterIPs from the empty store on.
+/// Watches everything that concerns ClusterIPs, and the Kubernetes Events, from the empty store on.
 ///
 /// # Errors
 /// etcd does not answer, or its store is not empty: what was written before would be missing in the recording.
@@ -138,6 +114,16 @@ fn record(batch: Batch, journal: &Journal, state: &mut State) -> Result<bool, Wa
         let Some(kv) = event.kv else { continue };
         if kv.key == MARKER.as_bytes() {
             return Ok(true);
+        }
+        if kv.key.starts_with(keys::EVENTS.as_bytes()) {
+            // An Event is removed only because it is old.
+            if is_put {
+                let key = || String::from_utf8_lossy(&kv.key).into_owned();
+                let observation =
+                    event::decode(&kv.value).map_err(|source| WatchError::Event { key: key(), source })?;
+                journal.push(Entry::Side(Side { at, observation }));
+            }
+            continue;
         }
         let Some(key) = parse_key(&kv.key)? else { continue };
         let change: Change = if is_put { decode(&key, &kv.value)?.into() } else { key.into() };
@@ -192,11 +178,13 @@ async fn stored_state(etcd: &Etcd) -> Result<Result<State, DecodeError>, EtcdErr
     Ok(Ok(state))
 }
 
+/// Events come first: a write of one is recorded when it is delivered, once for each new count.
 fn first_key() -> Vec<u8> {
-    keys::IP_ADDRESSES.as_bytes().to_vec()
+    keys::EVENTS.as_bytes().to_vec()
 }
 
-/// One watch delivers all kinds in one order; several would not. The keys between the kinds are skipped when they come.
+/// One watch delivers all kinds in one order, and the marker after everything; several would not. The keys between the
+/// kinds are skipped when they come.
 fn end_key() -> Vec<u8> {
     crate::etcd::prefix_end(keys::SERVICES.as_bytes())
 }
@@ -210,6 +198,14 @@ enum WatchError {
     /// A key or value that does not decode.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+    /// An Event that does not decode: it may have said of a duplicate what a rule waits for.
+    #[error("the Event at {key} does not decode: {source}")]
+    Event {
+        /// Its key.
+        key: String,
+        /// Why.
+        source: DecodeError,
+    },
 }
 
 /// A recording that could not be made.
@@ -238,4 +234,65 @@ pub enum RecorderError {
         /// Which.
         what: &'static str,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::{Event, KeyValue};
+    use crate::history::Observation;
+
+    const EVENT_KEY: &str = "/registry/events/default/b.18";
+
+    fn wrote(kind: EventType, key: &str, value: &str) -> Event {
+        let kv = KeyValue { key: key.into(), value: value.into(), ..Default::default() };
+        Event { r#type: kind as i32, kv: Some(kv) }
+    }
+
+    fn event(count: i32) -> String {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Event","metadata":{{}},"involvedObject":{{"kind":"Service"}},"count":{count}}}"#
+        )
+    }
+
+    /// What is recorded of these writes, delivered together.
+    fn recorded(events: Vec<Event>) -> (Result<bool, WatchError>, Vec<Entry>) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let journal = Journal::new(sender);
+        let ended = record(Batch { revision: 9, events }, &journal, &mut State::default());
+        drop(journal);
+        (ended, receiver.into_iter().collect())
+    }
+
+    #[test]
+    fn every_write_of_an_event_is_recorded_and_its_removal_is_not() {
+        let (ended, entries) = recorded(vec![
+            wrote(EventType::Put, EVENT_KEY, &event(1)),
+            wrote(EventType::Put, "/registry/flowschemas/exempt", "not looked at"),
+            wrote(EventType::Put, EVENT_KEY, &event(2)),
+            wrote(EventType::Delete, EVENT_KEY, ""),
+        ]);
+        assert!(!ended.unwrap());
+        let counts = entries.iter().filter_map(|entry| match entry {
+            Entry::Side(Side { observation: Observation::Event { count, .. }, .. }) => Some(*count),
+            Entry::Side(_) | Entry::Revision(_) | Entry::Operation(_) | Entry::Topology(_) | Entry::End(_) => None,
+        });
+        assert_eq!((counts.collect::<Vec<_>>(), entries.len()), (vec![1, 2], 2));
+    }
+
+    #[test]
+    fn an_event_that_does_not_decode_ends_the_recording_with_its_key() {
+        let (ended, _) = recorded(vec![wrote(EventType::Put, EVENT_KEY, "nonsense")]);
+        let text = ended.unwrap_err().to_string();
+        assert!(text.contains(EVENT_KEY) && text.contains("neither JSON nor protobuf"), "{text}");
+    }
+
+    #[test]
+    fn the_watched_keys_hold_events_and_the_marker() {
+        let watched = |key: &str| first_key().as_slice() <= key.as_bytes() && key.as_bytes() < end_key().as_slice();
+        for key in [EVENT_KEY, MARKER, keys::IP_ADDRESSES, keys::SERVICE_CIDRS, keys::PRIMARY_RANGE, keys::SERVICES] {
+            assert!(watched(key), "{key}");
+        }
+        assert!(recorded(vec![wrote(EventType::Put, MARKER, "")]).0.unwrap());
+    }
 }

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use prost::Message;
 use std::net::IpAddr;
 
+pub mod event;
 mod json;
 mod proto;
 
@@ -22,6 +23,8 @@ const PROTOBUF_PREFIX: &[u8] = b"k8s\0";
 pub mod keys {
     /// Everything of one cluster.
     pub const REGISTRY: &str = "/registry/";
+    /// Events of both API groups: `<namespace>/<name>` follows.
+    pub const EVENTS: &str = "/registry/events/";
     /// Services: `<namespace>/<name>` follows.
     pub const SERVICES: &str = "/registry/services/specs/";
     /// IPAddresses: the address follows.
@@ -113,14 +116,7 @@ pub fn parse_key(key: &[u8]) -> Result<Option<StoredKey>, DecodeError> {
 /// # Errors
 /// Bytes that are neither JSON nor protobuf of the kind, or fields that are not what the kind demands.
 pub fn decode(key: &StoredKey, value: &[u8]) -> Result<Stored, DecodeError> {
-    let raw = if let Some(envelope) = value.strip_prefix(PROTOBUF_PREFIX) {
-        let unknown = proto::Unknown::decode(envelope).map_err(|error| DecodeError::protobuf("Unknown", error))?;
-        Encoded::Protobuf { api_version: unknown.type_meta.unwrap_or_default().api_version, raw: unknown.raw }
-    } else if value.trim_ascii_start().first() == Some(&b'{') {
-        Encoded::Json(value)
-    } else {
-        return Err(DecodeError::UnknownEncoding { first_bytes: hex::encode(&value[..value.len().min(8)]) });
-    };
+    let raw = Encoded::of(value)?;
     match key {
         StoredKey::Service(key) => raw.service(key).map(Stored::Service),
         StoredKey::IpAddress(ip) => raw.ip_address(*ip).map(Stored::IpAddress),
@@ -155,7 +151,19 @@ enum Encoded<'a> {
     Json(&'a [u8]),
 }
 
-impl Encoded<'_> {
+impl<'a> Encoded<'a> {
+    fn of(value: &'a [u8]) -> Result<Self, DecodeError> {
+        if let Some(envelope) = value.strip_prefix(PROTOBUF_PREFIX) {
+            let unknown = proto::Unknown::decode(envelope).map_err(|error| DecodeError::protobuf("Unknown", error))?;
+            let api_version = unknown.type_meta.unwrap_or_default().api_version;
+            Ok(Encoded::Protobuf { api_version, raw: unknown.raw })
+        } else if value.trim_ascii_start().first() == Some(&b'{') {
+            Ok(Encoded::Json(value))
+        } else {
+            Err(DecodeError::UnknownEncoding { first_bytes: hex::encode(&value[..value.len().min(8)]) })
+        }
+    }
+
     fn service(self, key: &ServiceKey) -> Result<StoredService, DecodeError> {
         match self {
             Encoded::Json(text) => json::service(key, text),

@@ -54,6 +54,18 @@ async fn a_child_that_exits_is_reported_at_once_with_its_last_lines() {
 }
 
 #[tokio::test]
+async fn a_reason_far_from_the_end_of_the_log_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let script =
+        "echo etcdserver: request timed out; i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; exit 1";
+    let mut process = shell(dir.path(), script).start().unwrap();
+    let error = never_ready(&mut process, LONG).await;
+    let ProcessError::Exited { log, reasons, .. } = &error else { panic!("must be Exited: {error}") };
+    assert!(!log.contains("etcdserver"), "{log}");
+    assert_eq!(reasons.as_slice(), ["etcdserver: request timed out"]);
+}
+
+#[tokio::test]
 async fn output_of_an_earlier_run_in_the_same_log_is_not_reported() {
     let dir = tempfile::tempdir().unwrap();
     for word in ["earlier", "later"] {

@@ -213,9 +213,6 @@ async fn drive(
     observed.measured.insert("created_seconds".into(), created.as_secs_f64());
     observed.measured.insert("ready_seconds".into(), ready.as_secs_f64());
     observed.measured.insert("memory_mib".into(), (case.plane.resident_memory().await >> 20) as f64);
-    if let Some(server) = case.plane.server_ids().first() {
-        recorder::record_events(&case.plane.client(*server)?, &case.journal).await?;
-    }
     case.plane.stop_servers().await?;
     watcher.finish().await?;
     case.plane.stop().await?;

@@ -19,7 +19,7 @@ use harness::host;
 use harness::preflight;
 use harness::provider::{Need, Provider};
 use harness::record::{CaseOutcome, CaseRecord, PLAN_FILE, RunPlan};
-use harness::report::{self, CaseSummary, Summary, junit, markdown};
+use harness::report::{self, CaseSummary, Summary, Totals, junit, markdown};
 use harness::server::ServerSpec;
 use harness::version::Minor;
 use std::collections::BTreeMap;
@@ -162,11 +162,16 @@ fn check_host(out: &Path, jobs: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether every case was skipped: such a run says nothing.
+fn nothing_ran(totals: &Totals) -> bool {
+    totals.skipped == totals.cases
+}
+
 fn ended(summary: &Summary, fail_on_hazard: bool) -> Ended {
     let totals = summary.totals;
     if totals.failed > 0 || (fail_on_hazard && totals.hazards > 0) {
         Ended::Misbehaved
-    } else if totals.errors > 0 {
+    } else if totals.errors > 0 || nothing_ran(&totals) {
         Ended::NoVerdict
     } else {
         Ended::AsExpected
@@ -285,13 +290,15 @@ fn print_result(summary: &Summary, plan: &RunPlan, out: &Path) {
         "{} cases: {} as expected, {} failed, {} without a verdict, {} skipped; a hazard showed in {}",
         totals.cases, totals.passed, totals.failed, totals.errors, totals.skipped, totals.hazards
     );
+    if nothing_ran(&totals) {
+        println!("no verdict: every case was skipped, nothing ran");
+    }
     println!("report: {}", out.join("summary.md").display());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harness::report::Totals;
 
     #[test]
     fn the_exit_status_tells_misbehavior_from_a_missing_verdict() {
@@ -311,5 +318,8 @@ mod tests {
         assert_eq!(end(hazard, true), Ended::Misbehaved);
         assert_eq!(end(Totals { errors: 1, ..hazard }, false), Ended::NoVerdict);
         assert_eq!(end(Totals { errors: 1, failed: 1, ..hazard }, false), Ended::Misbehaved);
+        let skipped = Totals { cases: 2, skipped: 2, ..Default::default() };
+        assert_eq!(end(skipped, false), Ended::NoVerdict);
+        assert_eq!(end(Totals { passed: 1, skipped: 1, ..skipped }, false), Ended::AsExpected);
     }
 }

@@ -11,11 +11,7 @@ use crate::pki::PkiError;
 use crate::process::ProcessError;
 use crate::provider::Lacking;
 use crate::server::SpecError;
-
-/// What a server says when its first repair pass failed for a minute.
-const FIRST_REPAIR_PASS_LOST: &str = "unable to perform initial IP and Port allocation check";
-/// What a server says of an object stored in a version of the API that it does not know.
-const UNREADABLE_STORAGE: &str = "is registered for version \"networking.k8s.io/";
+use crate::startup::{StartFailure, classify, reasons};
 
 /// The environment failed, or a server is not what the plan says.
 #[derive(Debug, thiserror::Error)]
@@ -104,13 +100,24 @@ impl ClusterError {
     /// Whether a server ended by itself because its first repair pass failed: the post-start hook of the repair loops
     /// gives up after a minute (`start-service-ip-repair-controllers`). Its next start may succeed.
     pub fn is_first_repair_pass_lost(&self) -> bool {
-        let log = self.log_of_exit();
-        log.is_some_and(|log| log.contains(FIRST_REPAIR_PASS_LOST)) && !self.is_unreadable_storage()
+        self.ended_saying(StartFailure::CheckFailed) && !self.is_unreadable_storage()
     }
 
     /// Whether a server ended by itself because etcd holds objects in a version it does not know. No start will succeed.
     pub fn is_unreadable_storage(&self) -> bool {
-        self.log_of_exit().is_some_and(|log| log.contains(UNREADABLE_STORAGE))
+        self.ended_saying(StartFailure::UnreadableStorage)
+    }
+
+    fn ended_saying(&self, failure: StartFailure) -> bool {
+        self.log_of_exit().is_some_and(|log| log.lines().any(|line| classify(line) == Some(failure)))
+    }
+
+    /// The lines that name a reason, of a server that ended by itself: of all it logged for a process, else of the end.
+    pub(super) fn reasons_of_exit(&self) -> Option<Vec<String>> {
+        if let ClusterError::Process(ProcessError::Exited { reasons, .. }) = self {
+            return Some(reasons.clone());
+        }
+        self.log_of_exit().map(|log| reasons(log.lines()))
     }
 
     /// The end of the log of a server that ended by itself.

@@ -83,7 +83,7 @@ pub fn encode_range(range: &StoredRange) -> Vec<u8> {
 
 /// The `apiVersion`, and the object without `apiVersion` and `kind`: the same fields mean the same in v1beta1 and v1,
 /// but the typed structs accept only their own version.
-fn parse_any_version(kind: &'static str, text: &[u8]) -> Result<(String, Value), DecodeError> {
+pub fn parse_any_version(kind: &'static str, text: &[u8]) -> Result<(String, Value), DecodeError> {
     let mut value: Value =
         serde_json::from_slice(text).map_err(|error| DecodeError::Json { kind, why: error.to_string() })?;
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_string();
@@ -94,7 +94,7 @@ fn parse_any_version(kind: &'static str, text: &[u8]) -> Result<(String, Value),
     Ok((api_version, value))
 }
 
-fn from_value<T: for<'de> Deserialize<'de>>(kind: &'static str, value: Value) -> Result<T, DecodeError> {
+pub fn from_value<T: for<'de> Deserialize<'de>>(kind: &'static str, value: Value) -> Result<T, DecodeError> {
     serde_json::from_value(value).map_err(|error| DecodeError::Json { kind, why: error.to_string() })
 }
 

@@ -118,3 +118,63 @@ pub struct RangeAllocation {
     #[prost(bytes = "vec", tag = "3")]
     pub data: Vec<u8>,
 }
+
+/// `v1` Event.
+#[derive(Clone, PartialEq, Message)]
+pub struct CoreEvent {
+    #[prost(message, optional, tag = "2")]
+    pub involved_object: Option<ObjectReference>,
+    #[prost(string, tag = "3")]
+    pub reason: String,
+    #[prost(string, tag = "4")]
+    pub message: String,
+    #[prost(message, optional, tag = "5")]
+    pub source: Option<EventSource>,
+    #[prost(int32, tag = "8")]
+    pub count: i32,
+    #[prost(message, optional, tag = "11")]
+    pub series: Option<EventSeries>,
+    #[prost(string, tag = "14")]
+    pub reporting_component: String,
+}
+
+/// `events.k8s.io/v1` Event; v1beta1 has the same fields.
+#[derive(Clone, PartialEq, Message)]
+pub struct NewEvent {
+    #[prost(message, optional, tag = "3")]
+    pub series: Option<EventSeries>,
+    #[prost(string, tag = "4")]
+    pub reporting_controller: String,
+    #[prost(string, tag = "7")]
+    pub reason: String,
+    #[prost(message, optional, tag = "8")]
+    pub regarding: Option<ObjectReference>,
+    #[prost(string, tag = "10")]
+    pub note: String,
+    #[prost(message, optional, tag = "12")]
+    pub deprecated_source: Option<EventSource>,
+    #[prost(int32, tag = "15")]
+    pub deprecated_count: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ObjectReference {
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+    #[prost(string, tag = "3")]
+    pub name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct EventSource {
+    #[prost(string, tag = "1")]
+    pub component: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct EventSeries {
+    #[prost(int32, tag = "1")]
+    pub count: i32,
+}
