@@ -1,16 +1,13 @@
 //! Servers of different allocator modes side by side on one etcd.
 
 use crate::combos::gate_matrix;
-use harness::check::{Lock, Sometimes};
+use harness::check::{Bounds, Lock, Sometimes};
 use harness::expect::Scenario;
 use harness::gates::AllocatorMode;
-use harness::hazard::Hazard;
 use harness::history::{Operation, Outcome, ServerId};
 use harness::net::ServiceRange;
-use harness::provider::Need;
 use harness::record::Observed;
 use harness::refusal::Refusal;
-use harness::traffic::Client;
 use harness::wait::{self, NotYet};
 use rstest_reuse::apply;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,19 +17,18 @@ use suites::case::{self, Case};
 use suites::claims::{Claim, claim_of};
 use suites::observe::{count_refusals, counts_text, granted, require_only};
 use suites::race;
+use suites::release;
 
 /// Addresses that every server is asked for at the same time.
-const STATIC_ADDRESSES: usize = 100;
+const STATIC_ADDRESSES: usize = 1_000;
 /// At least so many of them must really have been asked for at the same time.
-const OVERLAPS_NEEDED: u64 = 90;
+const OVERLAPS_NEEDED: u64 = 900;
 /// A range small enough that servers blind to each other must collide when each fills it: 126 usable addresses.
 const SMALL_RANGE: &str = "10.0.0.0/25";
 /// Clients per server that create without naming an address.
 const DYNAMIC_CLIENTS: usize = 2;
 /// The repair of an IPAddress is driven by events; a minute is far beyond its retries under load.
 const IP_ADDRESS_REPAIR: Duration = Duration::from_secs(60);
-/// The bitmap repair runs every 3 minutes (`repairLoopInterval`), first at start; 20 s for the pass itself.
-const BITMAP_REPAIR: Duration = Duration::from_secs(200);
 /// Rounds of create, delete elsewhere, create again.
 const RELEASE_ROUNDS: usize = 40;
 
@@ -110,7 +106,8 @@ async fn a_service_of_one_server_is_known_to_the_others(#[case] combo: &str) -> 
             pending.extend((made.mode.writes_bitmap() || bits_repaired).then(|| (made.clone(), Lock::Bit)));
         }
         let (mut t1, mut t2): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-        let all_there = wait::until("every lock", BITMAP_REPAIR, async || {
+        let bitmap_repair = Duration::from_micros(Bounds::default().missing_bit.0);
+        let all_there = wait::until("every lock", bitmap_repair, async || {
             for (made, lock) in std::mem::take(&mut pending) {
                 let claim = claim_of(&etcd, made.ip).await.map_err(|error| NotYet::new(error.to_string()))?;
                 let (which, texts, there) = match lock {
@@ -175,69 +172,7 @@ struct Made {
 #[tokio::test]
 async fn a_released_static_ip_is_free_on_every_server(#[case] combo: &str) -> anyhow::Result<()> {
     case::run(Scenario::ReleaseElsewhere, combo, &[], async |case: &mut Case| {
-        let mut clients = case.clients()?;
-        let servers = clients.len();
-        let mut operations = Vec::new();
-        let mut observed = Observed::default();
-        let mut causes: BTreeMap<String, u64> = BTreeMap::new();
-        let addresses = race::free_addresses(case, RELEASE_ROUNDS).await?;
-        let rounds = addresses.len();
-        if rounds < servers.pow(2) {
-            let why = format!("{rounds} free addresses in the static band, too few for every way through the servers");
-            observed.inconclusive.push(why);
-        }
-        for (round, ip) in addresses.into_iter().enumerate() {
-            let (creator, deleter, again) = (round % servers, (round + 1) % servers, (round / servers) % servers);
-            let first = clients[creator].create(&format!("first-{round}"), &[ip]).await;
-            let deleted = clients[deleter].delete(&format!("first-{round}")).await;
-            for (operation, what) in [(&first, "the first create"), (&deleted, "the delete")] {
-                if !matches!(operation.outcome, Outcome::Ok { .. }) {
-                    observed.wrong.push(format!("{what} of round {round} failed: {:?}", operation.outcome));
-                }
-            }
-            let second = clients[again].create(&format!("second-{round}"), &[ip]).await;
-            if let Outcome::Refused { .. } = second.outcome {
-                let path = format!("{} -> {} -> {}", first.server, deleted.server, second.server);
-                match hazard_of_refusal(&what_is_left(case, &mut clients[again], round, ip).await?) {
-                    Some(hazard) => {
-                        *observed.hazards.entry(hazard).or_default() += 1;
-                        *causes.entry(format!("{hazard} on {path}")).or_default() += 1;
-                    }
-                    None => *causes.entry(format!("refused on {path}, free a moment later")).or_default() += 1,
-                }
-            }
-            operations.push(second);
-        }
-        let refusals = count_refusals(&operations, &mut observed);
-        require_only(&[Refusal::StaticTaken], &operations, &mut observed);
-        let causes: Vec<String> = causes.iter().map(|(cause, count)| format!("{count} x {cause}")).collect();
-        observed.summary = format!(
-            "{} of {rounds} released addresses refused; {}",
-            refusals.values().sum::<u64>(),
-            if causes.is_empty() { "no cause".to_string() } else { causes.join(", ") }
-        );
-        Ok(observed)
+        release::release_elsewhere(case, RELEASE_ROUNDS).await
     })
     .await
-}
-
-/// The claims on a released address that was refused. Without etcd nobody sees the bit: a server that refuses the
-/// address once more, although it has no IPAddress, must have read it.
-async fn what_is_left(case: &Case, client: &mut Client, round: usize, ip: IpAddr) -> anyhow::Result<Claim> {
-    if case.plane.provider().has(Need::RawEtcd) {
-        return claim_of(&case.plane.etcd()?, ip).await;
-    }
-    let parent = case.parent_of(ip).await?;
-    let bit = parent.is_none()
-        && matches!(client.create(&format!("again-{round}"), &[ip]).await.outcome, Outcome::Refused { .. });
-    Ok(Claim { bit, parent })
-}
-
-/// What keeps an address that no Service holds from being granted.
-fn hazard_of_refusal(claim: &Claim) -> Option<Hazard> {
-    match (&claim.parent, claim.bit) {
-        (Some(_), _) => Some(Hazard::OrphanIpAddress),
-        (None, true) => Some(Hazard::StaleBit),
-        (None, false) => None,
-    }
 }

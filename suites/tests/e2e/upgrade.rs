@@ -31,9 +31,9 @@ const CRASHES: usize = 4;
 /// How long etcd is paused from the start of a server on: a third of the minute its start hook has.
 const ETCD_PAUSE: Duration = Duration::from_secs(20);
 /// Addresses raced for half way through an upgrade.
-const HALF_WAY_ADDRESSES: usize = 60;
+const HALF_WAY_ADDRESSES: usize = 200;
 /// At least so many must really have been asked for at the same time.
-const HALF_WAY_OVERLAPS: u64 = 54;
+const HALF_WAY_OVERLAPS: u64 = 180;
 /// The range of the stale bitmap: small, so that what the bitmap misses matters.
 const STALE_RANGE: &str = "10.0.0.0/24";
 /// Services that nobody touches after their creation.
