@@ -168,6 +168,23 @@ mod tests {
 
     const RANGES: [&str; 5] = ["10.0.0.0/29", "10.0.0.0/24", "10.8.0.0/16", "2001:db8::/120", "2001:db8::/108"];
 
+    /// How many addresses the bitmap of each of [`RANGES`] has; by hand.
+    const CAPACITIES: [usize; 5] = [6, 254, 65_534, 255, 65_535];
+
+    /// The number with these bits, big-endian, behind some zero bytes.
+    fn bytes_of(bits: &BTreeSet<usize>, zeros: usize) -> Vec<u8> {
+        let mut bytes = vec![0; bits.last().map_or(0, |top| top / 8 + 1)];
+        bits.iter().for_each(|bit| bytes[bit / 8] |= 1 << (bit % 8));
+        bytes.resize(bytes.len() + zeros, 0);
+        bytes.reverse();
+        bytes
+    }
+
+    /// The address of a bit: bit 0 is base+1.
+    fn address(range: ServiceRange, bit: usize) -> IpAddr {
+        from_bits(to_bits(range.network()) + 1 + bit as u128, range.is_ipv4())
+    }
+
     proptest! {
         #[test]
         fn a_set_of_addresses_survives_encoding(which in 0usize..5, offsets in proptest::collection::btree_set(0u32..65_534, 0..200)) {
@@ -187,10 +204,47 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_to_the_same_number_or_an_error(which in 0usize..5, data: Vec<u8>) {
-            if let Ok(bitmap) = AllocationBitmap::decode(range(RANGES[which]), &data) {
-                let zeros = data.iter().take_while(|byte| **byte == 0).count();
-                prop_assert_eq!(bitmap.encode(), &data[zeros..]);
+        fn bits_up_to_the_last_address_decode_and_one_more_does_not(
+            which in 0usize..5, bits in proptest::collection::btree_set(0usize..70_000, 0..200),
+            top: bool, beyond in prop_oneof![Just(0), 0usize..9, 0usize..70_000], zeros in 0usize..9,
+        ) {
+            let (range, capacity) = (range(RANGES[which]), CAPACITIES[which]);
+            let mut bits: BTreeSet<usize> = bits.iter().map(|bit| bit % capacity).collect();
+            if top {
+                bits.insert(capacity - 1);
+            }
+            let bitmap = AllocationBitmap::decode(range, &bytes_of(&bits, zeros)).unwrap();
+            prop_assert_eq!(&bitmap.encode(), &bytes_of(&bits, 0));
+            prop_assert_eq!((bitmap.len(), bitmap.is_empty()), (bits.len(), bits.is_empty()));
+            let addresses: Vec<IpAddr> = bits.iter().map(|bit| address(range, *bit)).collect();
+            prop_assert_eq!(bitmap.addresses().collect::<Vec<_>>(), addresses);
+            for bit in [0, 1, capacity / 2, capacity - 2, capacity - 1, capacity] {
+                prop_assert_eq!(bitmap.contains(address(range, bit)), bits.contains(&bit), "bit {}", bit);
+            }
+
+            let (bit, capacity) = ((capacity + beyond) as u128, capacity as u128);
+            bits.insert(bit as usize);
+            let error = AllocationBitmap::decode(range, &bytes_of(&bits, zeros)).unwrap_err();
+            prop_assert_eq!(error, BitmapError::BitOutOfRange { range, bit, capacity });
+        }
+
+        #[test]
+        fn any_bytes_decode_to_their_bits_or_name_the_highest(which in 0usize..5, data in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let (range, capacity) = (range(RANGES[which]), CAPACITIES[which]);
+            // One bit more than a byte boundary is where mistakes are: cut to the length of the range, and its spare bits.
+            let data = &data[data.len().saturating_sub(capacity.div_ceil(8))..];
+            let bit_of = |index: usize| data[data.len() - 1 - index / 8] >> (index % 8) & 1 == 1;
+            let bits: Vec<usize> = (0..data.len() * 8).filter(|index| bit_of(*index)).collect();
+            match (AllocationBitmap::decode(range, data), bits.last().copied().filter(|bit| *bit >= capacity)) {
+                (Ok(bitmap), None) => {
+                    let addresses: Vec<IpAddr> = bits.iter().map(|bit| address(range, *bit)).collect();
+                    prop_assert_eq!(bitmap.addresses().collect::<Vec<_>>(), addresses);
+                }
+                (result, highest) => {
+                    let (bit, capacity) = (highest.map(|bit| bit as u128), capacity as u128);
+                    prop_assert_eq!(result.err(), bit.map(|bit| BitmapError::BitOutOfRange { range, bit, capacity }));
+                    prop_assert!(bit.is_some());
+                }
             }
         }
 

@@ -232,6 +232,7 @@ mod tests {
     use super::*;
     use crate::history::{Change, Micros, Observation, Revision, ServiceKey, Side};
     use proptest::prelude::*;
+    use proptest::sample::Index;
 
     fn entries(count: usize) -> Vec<Entry> {
         let service = |index: usize| ServiceKey { namespace: "default".into(), name: format!("service-{index}") };
@@ -307,14 +308,7 @@ mod tests {
     #[test]
     fn a_frame_that_decompresses_to_more_than_it_says_is_refused() {
         let payload = zstd::bulk::compress(&vec![b' '; 8 << 20], 1).unwrap();
-        let mut bytes = MAGIC.to_vec();
-        let mut header = (payload.len() as u32).to_le_bytes().to_vec();
-        header.extend_from_slice(&100u32.to_le_bytes());
-        header.extend_from_slice(&Sha256::digest(&payload)[..8]);
-        let check = Sha256::digest(&header);
-        header.extend_from_slice(&check[..4]);
-        bytes.extend_from_slice(&header);
-        bytes.extend_from_slice(&payload);
+        let bytes = [MAGIC, &sealed(&payload, 100)].concat();
         let error = Reader::new(bytes.as_slice()).unwrap().next().unwrap().unwrap_err();
         assert!(error.to_string().starts_with("recording is damaged at byte 18"), "{error}");
     }
@@ -331,13 +325,146 @@ mod tests {
         assert!(value.is_nan());
     }
 
+    /// A frame around a payload, with checksums that match whatever it is.
+    fn sealed(payload: &[u8], text_length: usize) -> Vec<u8> {
+        let mut frame = [(payload.len() as u32).to_le_bytes(), (text_length as u32).to_le_bytes()].concat();
+        frame.extend_from_slice(&Sha256::digest(payload)[..8]);
+        frame.extend_from_slice(&Sha256::digest(&frame)[..4]);
+        [&frame, payload].concat()
+    }
+
+    /// What a reader hands out before it ends, the damage it names and where the file is cut off.
+    fn read(bytes: &[u8]) -> (Vec<Entry>, Option<(u64, String)>, Option<u64>) {
+        let mut reader = Reader::new(bytes).unwrap();
+        let (mut entries, mut damage) = (Vec::new(), None);
+        for entry in reader.by_ref() {
+            assert!(damage.is_none(), "nothing comes behind an error");
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(ReadError::Damaged { offset, what }) => damage = Some((offset, what)),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        (entries, damage, reader.cut_off())
+    }
+
+    /// A recording of whole frames, and how many entries and bytes stand before each frame; last, before the end.
+    fn recording() -> impl Strategy<Value = (Vec<Entry>, Vec<u8>, Vec<(usize, usize)>)> {
+        proptest::collection::vec(1usize..5, 1..6).prop_map(|sizes| {
+            let all = entries(sizes.iter().sum());
+            let mut writer = Writer::new(Vec::new()).unwrap();
+            let mut starts = vec![(0, writer.out.len())];
+            for size in sizes {
+                let before = starts.last().map_or(0, |start| start.0);
+                all[before..before + size].iter().for_each(|entry| writer.push(entry).unwrap());
+                writer.flush().unwrap();
+                starts.push((before + size, writer.out.len()));
+            }
+            (all, writer.finish().unwrap(), starts)
+        })
+    }
+
     proptest! {
         #[test]
-        fn no_bytes_make_the_reader_panic(tail: Vec<u8>, magic: bool) {
-            let bytes = if magic { [MAGIC, &tail].concat() } else { tail };
-            if let Ok(reader) = Reader::new(bytes.as_slice()) {
-                prop_assert!(reader.count() <= 1);
+        fn a_changed_byte_costs_its_frame_and_what_follows(
+            (all, bytes, starts) in recording(), at: Index, mask in 1u8..,
+        ) {
+            prop_assert_eq!(read(&bytes), (all.clone(), None, None));
+            let (at, mut bytes) = (at.index(bytes.len()), bytes);
+            bytes[at] ^= mask;
+            match starts.iter().rfind(|start| start.1 <= at) {
+                Some((before, offset)) => {
+                    let (entries, damage, cut_off) = read(&bytes);
+                    prop_assert_eq!((entries.as_slice(), cut_off), (&all[..*before], None));
+                    let (named, what) = damage.unwrap();
+                    prop_assert_eq!(named, *offset as u64);
+                    let part = if at < offset + HEADER { "the frame header does not match" } else { "the frame does not match" };
+                    prop_assert!(what.starts_with(part), "{}", what);
+                }
+                None => match Reader::new(bytes.as_slice()).err() {
+                    Some(ReadError::NotARecording) => prop_assert!(at < MAGIC_ANY_VERSION.len()),
+                    Some(ReadError::Version { .. }) => prop_assert!(at >= MAGIC_ANY_VERSION.len()),
+                    other => prop_assert!(false, "{:?}", other),
+                },
             }
+        }
+
+        #[test]
+        fn a_cut_costs_the_frame_it_is_in((all, bytes, starts) in recording(), at: Index) {
+            let (length, first) = (bytes.len() - starts[0].1, starts[0].1);
+            let at = first + at.index(length + 1);
+            let (before, offset) = starts.iter().copied().rfind(|start| start.1 <= at).unwrap();
+            let cut_off = (offset < at).then_some(offset as u64);
+            prop_assert_eq!(read(&bytes[..at]), (all[..before].to_vec(), None, cut_off));
+        }
+
+        #[test]
+        fn bytes_behind_a_recording_are_cut_off_or_damage(
+            (all, bytes, _) in recording(), tail in proptest::collection::vec(any::<u8>(), 0..3 * HEADER),
+        ) {
+            let (entries, damage, cut_off) = read(&[bytes.as_slice(), &tail].concat());
+            let end = bytes.len() as u64;
+            prop_assert_eq!(entries, all);
+            prop_assert_eq!(cut_off, (1..HEADER).contains(&tail.len()).then_some(end));
+            prop_assert_eq!(damage.map(|it| it.0), (tail.len() >= HEADER).then_some(end));
+        }
+
+        /// Behind the checksums: no disk writes this, so the reader must not trust it either.
+        #[test]
+        fn a_frame_with_good_checksums_is_read_for_what_it_says(
+            (mut all, mut bytes, _) in recording(), said in prop_oneof![Just(0i64), -3i64..4, Just(TEXT_MAX as i64)],
+            changed: Option<(Index, u8)>,
+        ) {
+            let lines = entries(3).iter().map(|entry| serde_json::to_string(entry).unwrap()).collect::<Vec<_>>();
+            let mut text = format!("{}\n", lines.join("\n")).into_bytes();
+            if let Some((index, byte)) = changed {
+                let index = index.index(text.len());
+                text[index] = byte;
+            }
+            let offset = bytes.len() as u64;
+            let text_length = (text.len() as i64 + said) as usize;
+            bytes.extend(sealed(&zstd::bulk::compress(&text, ZSTD_LEVEL).unwrap(), text_length));
+            // What follows is whole: it must come when the frame is good, and must not when it is not.
+            let follows = entries(1);
+            bytes.extend_from_slice(&written(&follows).0[MAGIC.len()..]);
+
+            let parsed: Vec<Result<Entry, _>> = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+                .map(serde_json::from_slice).collect();
+            let (seen, damage, cut_off) = read(&bytes);
+            prop_assert_eq!(cut_off, None);
+            let expected = match said {
+                ..0 => Some(format!("the frame does not decompress to {text_length} bytes: ")),
+                0 => parsed.iter().any(Result::is_err).then(|| "line ".to_string()),
+                _ if text_length > TEXT_MAX => Some("a frame of ".to_string()),
+                _ => Some(format!("the frame has {} bytes of text, not {text_length}", text.len())),
+            };
+            if expected.is_none() {
+                all.extend(parsed.into_iter().map(Result::unwrap).chain(follows));
+            }
+            prop_assert_eq!(seen, all);
+            prop_assert_eq!(damage.is_some(), expected.is_some());
+            if let (Some((named, what)), Some(expected)) = (damage, expected) {
+                prop_assert_eq!(named, offset);
+                prop_assert!(what.starts_with(&expected), "`{}` does not begin with `{}`", what, expected);
+            }
+        }
+
+        #[test]
+        fn a_payload_that_is_not_compressed_is_damage(
+            (all, mut bytes, _) in recording(), payload in proptest::collection::vec(0u8..0x20, 1..200), said in 0usize..300,
+        ) {
+            let offset = bytes.len() as u64;
+            bytes.extend(sealed(&payload, said));
+            let (entries, damage, cut_off) = read(&bytes);
+            prop_assert_eq!((entries, cut_off), (all, None));
+            let what = format!("the frame does not decompress to {said} bytes: ");
+            prop_assert!(damage.as_ref().is_some_and(|it| it.0 == offset && it.1.starts_with(&what)), "{:?}", damage);
+        }
+
+        #[test]
+        fn no_bytes_are_a_recording_without_its_first_line(bytes: Vec<u8>) {
+            let refused = matches!(Reader::new(bytes.as_slice()), Err(ReadError::NotARecording));
+            prop_assert_eq!(refused, !bytes.is_empty() && !MAGIC_ANY_VERSION.starts_with(&bytes));
         }
     }
 }
