@@ -275,11 +275,6 @@ struct Judge<'a> {
     /// Whether anything was stored as `networking.k8s.io/v1`.
     v1_stored: bool,
     modes_seen: operations::ModesSeen,
-    /// When the bit of an address was last cleared whose IPAddress was still there.
-    half_released: Option<Micros>,
-    /// When an IPAddress, and a bit, was last written.
-    ip_address_claimed: Option<Micros>,
-    bit_claimed: Option<Micros>,
     next_deadlines: Micros,
     drafts: Vec<Draft>,
     planted: Vec<i64>,
@@ -328,9 +323,6 @@ impl<'a> Judge<'a> {
             range_written: false,
             v1_stored: false,
             modes_seen: operations::ModesSeen::default(),
-            half_released: None,
-            ip_address_claimed: None,
-            bit_claimed: None,
             next_deadlines: Micros(0),
             drafts: Vec::new(),
             planted: Vec::new(),

@@ -130,9 +130,13 @@ pub fn expectation(scenario: Scenario, combo: &Combo) -> Result<Expectation, Spe
             let leaves_objects =
                 modes.contains(&AllocatorMode::Bitmap) && modes.iter().any(|it| it.writes_ip_addresses());
             Expectation::hazards(
-                [when(Hazard::StaleBit, leaves_bits), when(Hazard::OrphanIpAddress, leaves_objects)]
-                    .into_iter()
-                    .flatten(),
+                [
+                    when(Hazard::StaleBit, leaves_bits),
+                    when(Hazard::OrphanIpAddress, leaves_objects),
+                    when(Hazard::RefusedCreateKeepsBit, leaves_objects && modes.contains(&AllocatorMode::DualWrite)),
+                ]
+                .into_iter()
+                .flatten(),
             )
         }
     })
@@ -167,7 +171,7 @@ mod tests {
     #[test]
     fn a_claim_is_left_behind_where_one_server_makes_it_and_another_does_not_know_it() {
         use AllocatorMode::{Bitmap, DualWrite, IpAddress};
-        use Hazard::{OrphanIpAddress, StaleBit};
+        use Hazard::{OrphanIpAddress, RefusedCreateKeepsBit, StaleBit};
         #[track_caller]
         fn is(modes: &[AllocatorMode], hazards: &[Hazard]) {
             let combo = Combo::new(modes.iter().map(|mode| v1_33(*mode)));
@@ -177,7 +181,7 @@ mod tests {
         is(&[Bitmap, Bitmap], &[]);
         is(&[IpAddress, IpAddress], &[]);
         is(&[DualWrite, DualWrite], &[]);
-        is(&[Bitmap, DualWrite], &[OrphanIpAddress]);
+        is(&[Bitmap, DualWrite], &[OrphanIpAddress, RefusedCreateKeepsBit]);
         is(&[DualWrite, IpAddress], &[StaleBit]);
         is(&[IpAddress, Bitmap], &[StaleBit, OrphanIpAddress]);
     }

@@ -44,7 +44,16 @@ pub fn classify(line: &str) -> Option<StartFailure> {
 /// The first [`MOST_LINES`] lines that name a reason, in order, each cut to [`LONGEST_LINE`] bytes.
 pub fn reasons<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let naming = lines.filter(|line| classify(line).is_some());
-    naming.take(MOST_LINES).map(|line| line[..line.floor_char_boundary(LONGEST_LINE)].to_string()).collect()
+    naming.take(MOST_LINES).map(cut).collect()
+}
+
+/// A line, or its beginning.
+fn cut(line: &str) -> String {
+    let mut end = line.len().min(LONGEST_LINE);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    line[..end].to_string()
 }
 
 #[cfg(test)]

@@ -111,9 +111,18 @@ pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, planted: &[i64]
     {
         observed.hazards.insert(Hazard::ReleasedBeforeStored, *count);
     }
+    // What a scenario predicts is counted from what the recording shows.
+    for hazard in observed.predicted.keys() {
+        let shown = verdict.hazards.get(hazard).copied().unwrap_or(0);
+        observed.hazards.entry(*hazard).or_insert(shown);
+    }
+    observed.evidence = Some(verdict.evidence);
     let explained: BTreeSet<Rule> =
         expectation.hazards.iter().chain(&expectation.possible).flat_map(|hazard| breaks(*hazard)).copied().collect();
-    for rule in verdict.rules().into_iter().filter(|rule| *rule != Rule::S1 && !explained.contains(rule)) {
+    // Rules that are judged and attributed, and not part of the outcome yet.
+    let not_yet = [Rule::S11, Rule::S12, Rule::E8];
+    let judged = |rule: &Rule| *rule != Rule::S1 && !explained.contains(rule) && !not_yet.contains(rule);
+    for rule in verdict.rules().into_iter().filter(judged) {
         let first = verdict.of(rule).next().map_or(String::new(), explain);
         observed.wrong.push(format!("{rule} broken {} times: {first}", verdict.broken[&rule]));
     }
@@ -123,15 +132,11 @@ pub fn add_verdict(verdict: &Verdict, expectation: &Expectation, planted: &[i64]
 fn breaks(hazard: Hazard) -> &'static [Rule] {
     match hazard {
         Hazard::NoSharedLock | Hazard::DualWriteFallback | Hazard::ReleasedBeforeStored => &[Rule::S7],
-        Hazard::StaleBit
-        | Hazard::UnreadableAfterDowngrade
-        | Hazard::RefusedCreateKeepsBit
-        | Hazard::CrashKeepsLock
-        | Hazard::StopWalksTheRange => &[],
+        Hazard::StaleBit | Hazard::RefusedCreateKeepsBit | Hazard::CrashKeepsLock | Hazard::StopWalksTheRange => &[],
         Hazard::OrphanIpAddress => &[Rule::E6, Rule::S7],
         Hazard::StaleBitmapAfterDowngrade | Hazard::DefaultRangePinnedByDualWrite => &[Rule::E6],
         Hazard::DifferingRanges => &[Rule::S7, Rule::S8, Rule::E6],
-        Hazard::FirstRepairPassLost => &[Rule::E5],
+        Hazard::FirstRepairPassLost | Hazard::UnreadableAfterDowngrade => &[Rule::E5],
     }
 }
 

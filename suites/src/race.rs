@@ -78,7 +78,11 @@ impl Round {
     pub fn require_granted(&self, observed: &mut Observed) {
         let returned = self.operations.iter().all(|it| !matches!(it.outcome, Outcome::Unknown { .. }));
         if returned && self.granted() == 0 {
-            observed.wrong.push(format!("{} was free and granted to nobody: {}", self.ip, words::answers(&self.operations)));
+            observed.wrong.push(format!(
+                "{} was free and granted to nobody: {}",
+                self.ip,
+                words::answers(&self.operations)
+            ));
         }
     }
 }

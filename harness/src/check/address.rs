@@ -44,6 +44,8 @@ pub(super) struct Address {
     pub bit_revision: i64,
     /// When the bit last changed.
     pub bit_at: Micros,
+    /// When the bit was last cleared.
+    pub bit_cleared: Option<Micros>,
     /// Whether a Service has held the address since the bit was set.
     pub bit_was_held: bool,
     pub ip_address: Option<IpAddressObject>,
@@ -51,6 +53,8 @@ pub(super) struct Address {
     /// When the IPAddress last came into being or was removed, and the revision.
     pub object_at: Micros,
     pub object_since: i64,
+    /// When the IPAddress was last removed.
+    pub object_removed: Option<Micros>,
     /// Whether a Service has held the address since the IPAddress came into being.
     pub object_was_held: bool,
     /// When the IPAddress last stopped to name a Service that does not hold the held address.
@@ -83,11 +87,13 @@ impl Address {
             bit: false,
             bit_revision: 0,
             bit_at: Micros(0),
+            bit_cleared: None,
             bit_was_held: false,
             ip_address: None,
             ip_address_revision: 0,
             object_at: Micros(0),
             object_since: 0,
+            object_removed: None,
             object_was_held: false,
             wrong_parent_until: None,
             taken_at: Micros(0),

@@ -1,6 +1,6 @@
 //! From everything collected to the verdict.
 
-use super::attribution::{Around, AroundDuplicate, attribute};
+use super::attribution::{Around, AroundDuplicate, LeftBy, attribute};
 use super::verdict::{Evidence, Judged, Left};
 use super::violation::{Claim, Detail, Duplicate, Lock};
 use super::world::LifeId;
@@ -144,6 +144,15 @@ impl Judge<'_> {
         if let (Around::Lock(around), Detail::LockGivenUp { service, .. }) = (&mut around, &detail) {
             around.open = hazards;
             around.change_cut_off = self.change_was_cut_off(service, at);
+        }
+        // A call that left the lock may have returned after the refused one.
+        if let (Around::Static { bit, ip_address, .. }, Detail::RefusedWithoutOwner { ip, .. }) = (&mut around, &detail)
+        {
+            for (lock, left_by) in [(Lock::Bit, bit), (Lock::IpAddress, ip_address)] {
+                if *left_by == Some(LeftBy::Nothing) {
+                    *left_by = Some(self.left_by(*ip, lock));
+                }
+            }
         }
         let causes = attribute(&detail, &around);
         Some(Violation { rule, revision, at, detail, causes })

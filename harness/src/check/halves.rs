@@ -58,11 +58,11 @@ impl Judge<'_> {
 
     fn kind_of_half(&self, addresses: &Addresses, id: AddressId) -> HalfTaken {
         let address = &addresses[id];
-        let taken_by = address
+        let mut taken_by = address
             .owners
             .iter()
             .filter_map(|owner| self.lives.get(*owner)?.held.iter().rfind(|held| held.ip == address.ip)?.taken_by);
-        match taken_by.last() {
+        match taken_by.next_back() {
             Some(taken_by) => {
                 let other_range = self.servers.life_at(taken_by.server, taken_by.invoked).is_some_and(|life| {
                     let range = self.bitmaps[0].range;

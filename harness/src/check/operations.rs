@@ -27,6 +27,11 @@ pub(super) struct Race {
 }
 
 impl Race {
+    /// Whether the last calls that asked for this address met at two servers.
+    pub fn was_contested(&self, ip: IpAddr) -> bool {
+        self.asked_until.get(&ip).is_some_and(|(.., counted)| *counted)
+    }
+
     /// Whether a server other than this one has answered since.
     pub fn answered_elsewhere(&self, server: ServerId, since: Micros) -> bool {
         self.answered.iter().any(|(other, at)| *other != server && *at >= since)
@@ -417,7 +422,9 @@ impl Judge<'_> {
     /// Which locks a creation wrote itself says in which mode its server really is.
     fn see_mode(&mut self, server: &ServerLife, mode: AllocatorMode, id: LifeId, index: usize, made_by: MadeBy) {
         let Some(held) = self.lives.get(id).and_then(|life| life.held.get(index)) else { return };
-        let contested = self.addresses.get(held.ip).is_none_or(|address| address.doubled);
+        // Where two servers were asked for the address at once, the other one may have written a lock.
+        let contested =
+            self.race.was_contested(held.ip) || self.addresses.get(held.ip).is_none_or(|address| address.doubled);
         let has_bitmap = server
             .bitmap_range(held.ip)
             .is_some_and(|range| self.bitmaps.iter().any(|bitmap| bitmap.range == Some(*range)));
@@ -460,7 +467,10 @@ impl Judge<'_> {
             && held.parent == Parent::ThisService
             && held.bit_at >= made_by.invoked
             && held.object_at >= made_by.invoked;
-        if !both_by_this_call || !self.context.bitmaps_recorded {
+        // Somebody else cleared the bit of this address meanwhile, and who set it again is not known.
+        let cleared = self.addresses.get(held.ip).and_then(|address| address.bit_cleared);
+        let moved = cleared.is_some_and(|cleared| cleared >= made_by.invoked);
+        if !both_by_this_call || moved || !self.context.bitmaps_recorded {
             return None;
         }
         let (ip, bit_revision, ip_address_revision) = (held.ip, held.bit_revision, held.object_since);
@@ -618,22 +628,32 @@ impl Judge<'_> {
         if wanted.iter().any(|ip| self.was_held(*ip, invoked, returned)) {
             return;
         }
-        self.statistics.refused_without_owner += 1;
-        let was_there = |is: bool, changed: Micros| if is { changed <= returned } else { changed >= invoked };
+        let mut found = Vec::new();
         for ip in wanted {
             let address = self.addresses.get(*ip);
-            let bit = address.is_some_and(|it| was_there(it.bit, it.bit_at) && it.bit_revision > 0);
-            let ip_address =
-                address.is_some_and(|it| was_there(it.ip_address.is_some(), it.object_at) && it.object_since > 0);
+            // Taken before the call and kept to its end, or taken or given up meanwhile by a call of somebody else.
+            let there = |is: bool, at: Micros, gone: Option<Micros>| {
+                let moved = gone.is_some_and(|gone| gone >= invoked) || is && invoked <= at && at <= returned;
+                (is && at < invoked, moved)
+            };
+            let (bit, bit_moved) = address.map_or((false, false), |it| there(it.bit, it.bit_at, it.bit_cleared));
+            let (object, object_moved) =
+                address.map_or((false, false), |it| there(it.ip_address.is_some(), it.object_at, it.object_removed));
+            // Only the locks that this server reads can be the reason.
+            let (reads_bit, reads_object) = (mode.writes_bitmap(), mode.writes_ip_addresses());
+            let moved = reads_bit && bit_moved || reads_object && object_moved;
+            if moved && !(reads_bit && bit || reads_object && object) {
+                return;
+            }
+            let left_by = |lock, there: bool| there.then(|| self.left_by(*ip, lock));
+            let around =
+                Around::Static { mode, bit: left_by(Lock::Bit, bit), ip_address: left_by(Lock::IpAddress, object) };
             let owner = Owner { service: service.clone(), uid: String::new(), made_by: Some(self.made_by(operation)) };
-            let detail = DraftDetail::Ready(Detail::RefusedWithoutOwner { owner, ip: *ip, code, bit, ip_address });
-            // What the refused call itself has left is no reason for its refusal.
-            let before = |lock, there: bool, at: Micros| (there && at < invoked).then(|| self.left_by(*ip, lock));
-            let (bit_at, object_at) = address.map_or((returned, returned), |it| (it.bit_at, it.object_at));
-            let bit = before(Lock::Bit, bit, bit_at);
-            let ip_address = before(Lock::IpAddress, ip_address, object_at);
-            let around = Around::Static { mode, bit, ip_address };
-            self.draft(Rule::E8, 0, returned, detail, around, Vec::new());
+            found.push((Detail::RefusedWithoutOwner { owner, ip: *ip, code, bit, ip_address: object }, around));
+        }
+        self.statistics.refused_without_owner += 1;
+        for (detail, around) in found {
+            self.draft(Rule::E8, 0, returned, DraftDetail::Ready(detail), around, Vec::new());
         }
     }
 

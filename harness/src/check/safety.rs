@@ -259,7 +259,6 @@ impl Judge<'_> {
             address.ip_address_release_until = Micros(0);
             (address.object_at, address.object_since) = (at, revision);
             address.object_was_held = !address.owners.is_empty();
-            self.ip_address_claimed = Some(at);
             self.occupancy.set(&mut self.addresses, place, View::IpAddresses, true, at);
         }
         self.reconsider(place, at);
@@ -276,6 +275,7 @@ impl Judge<'_> {
         address.ip_address_release_until = Micros(0);
         address.ip_address_revision = revision;
         (address.object_at, address.object_since) = (at, revision);
+        address.object_removed = Some(at);
         self.occupancy.set(&mut self.addresses, place, View::IpAddresses, false, at);
         self.reconsider(place, at);
     }
@@ -330,9 +330,8 @@ impl Judge<'_> {
         self.judged.add(Rule::S7, u64::from(!set));
         if set {
             address.bit_was_held = !address.owners.is_empty();
-            self.bit_claimed = Some(at);
-        } else if address.ip_address.is_some() {
-            self.half_released = Some(at);
+        } else {
+            address.bit_cleared = Some(at);
         }
         self.occupancy.set(&mut self.addresses, place, View::Bits, set, at);
         // S7 for the bit: only for an owner that became visible with its bit set. Another's bit was never its lock.
