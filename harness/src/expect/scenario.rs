@@ -139,12 +139,12 @@ impl Scenario {
 
     fn facts(self) -> Facts {
         match self {
-            Scenario::SameStaticIp => Facts::new("skew", "same_static_ip_is_granted_once", 8),
+            Scenario::SameStaticIp => Facts::new("skew", "same_static_ip_is_granted_once", 25),
             Scenario::DynamicPressure => Facts::new("skew", "no_dynamic_ip_is_held_twice", 8).needs(&[Need::OwnRange]),
             Scenario::Propagation => {
                 Facts::new("skew", "a_service_of_one_server_is_known_to_the_others", 190).needs(&[Need::RawEtcd])
             }
-            Scenario::ReleaseElsewhere => Facts::new("skew", "a_released_static_ip_is_free_on_every_server", 8),
+            Scenario::ReleaseElsewhere => Facts::new("skew", "a_released_static_ip_is_free_on_every_server", 12),
             Scenario::PlantedDuplicate => {
                 Facts::new("recording", "a_planted_duplicate_is_found", 8).needs(&[Need::RawEtcd])
             }
