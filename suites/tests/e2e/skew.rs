@@ -10,7 +10,7 @@ use harness::record::Observed;
 use harness::refusal::Refusal;
 use harness::wait::{self, NotYet};
 use rstest_reuse::apply;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use suites::case::{self, Case};
