@@ -94,10 +94,6 @@ pub struct CaseContext {
     /// Writes up to this revision were there before the recording began: what they break is not of this case.
     #[serde(default)]
     pub found_until: i64,
-    /// The revisions at which the scenario wrote a duplicate into etcd itself: controls of the judge, each of which must be
-    /// found.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub planted: Vec<i64>,
 }
 
 /// Recordings are of etcd unless they say otherwise.
@@ -114,7 +110,6 @@ impl Default for CaseContext {
             latency_bound: None,
             bitmaps_recorded: true,
             found_until: 0,
-            planted: Vec::new(),
         }
     }
 }

@@ -125,8 +125,6 @@ pub struct CaseRecord {
     pub detail: String,
 }
 
-/// What the scenario itself saw, before its recording was judged.
-const SCENARIO_FILE: &str = "scenario.json";
 /// The name of the record in the directory of a case.
 const RECORD_FILE: &str = "case.json";
 
@@ -143,22 +141,6 @@ impl CaseRecord {
     /// Reads the record of a case; `None` if it has none or an unreadable one.
     pub fn read(dir: &Path) -> Option<CaseRecord> {
         serde_json::from_slice(&std::fs::read(dir.join(RECORD_FILE)).ok()?).ok()
-    }
-}
-
-impl Observed {
-    /// Keeps what the scenario itself saw, so that its recording can be judged anew.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write_scenario(&self, dir: &Path) -> Result<(), FileError> {
-        let text = serde_json::to_vec_pretty(self).expect("what a scenario saw must serialize");
-        write_atomically(&dir.join(SCENARIO_FILE), &text)
-    }
-
-    /// What the scenario itself saw; `None` in the directory of a case that kept none.
-    pub fn read_scenario(dir: &Path) -> Option<Observed> {
-        serde_json::from_slice(&std::fs::read(dir.join(SCENARIO_FILE)).ok()?).ok()
     }
 }
 

@@ -5,6 +5,7 @@ use super::violation::{Detail, Duplicate, Lock};
 use crate::gates::AllocatorMode;
 use crate::hazard::Hazard;
 use crate::refusal::Refusal;
+use crate::startup::{self, StartFailure};
 use crate::version::Minor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -15,10 +16,6 @@ use std::fmt;
 const STOPS_AT_ERRORS: Minor = Minor(35);
 /// The last minor that knows IPAddresses only as `networking.k8s.io/v1beta1`.
 const LAST_WITHOUT_V1: Minor = Minor(32);
-/// What a first repair pass that met other traffic says in its log (`pkg/registry/core/service/ipallocator/controller`).
-const RACE_LOST: [&str; 2] = ["already exists", "the provided resource version does not match"];
-/// What a server says of an object stored in a version of the API that it does not know.
-const UNREADABLE: &str = "is registered for version \"networking.k8s.io/";
 
 /// Why a lock is there although no Service holds its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -277,9 +274,9 @@ fn of_refusal(refusal: Option<Refusal>, around: &AroundRefusal) -> BTreeSet<Haza
 }
 
 fn of_start(log: &[String], around: &AroundStart) -> Option<Hazard> {
-    let says = |text: &str| log.iter().any(|line| line.contains(text));
-    if says(UNREADABLE) {
+    let says = |failure: StartFailure| log.iter().any(|line| startup::classify(line) == Some(failure));
+    if says(StartFailure::UnreadableStorage) {
         return (around.minor <= LAST_WITHOUT_V1 && around.v1_stored).then_some(Hazard::UnreadableAfterDowngrade);
     }
-    (around.traffic_elsewhere && RACE_LOST.iter().any(|text| says(text))).then_some(Hazard::FirstRepairPassLost)
+    (around.traffic_elsewhere && says(StartFailure::RaceLost)).then_some(Hazard::FirstRepairPassLost)
 }

@@ -1,6 +1,6 @@
 //! Addresses that are taken by one lock and free by the other: what a dual-write server may pick, and then find taken.
 
-use super::address::{AddressId, Addresses};
+use super::address::AddressId;
 use super::attribution::{HalfTaken, LeftBy};
 use super::topology::ServerLife;
 use super::{Judge, Lock};
@@ -43,7 +43,7 @@ impl Judge<'_> {
                 self.halves.open.insert(id);
             }
             (Some(since), false) => {
-                let kind = self.kind_of_half(&self.addresses, id);
+                let kind = self.kind_of_half(id);
                 self.halves.recent.push_back((since, at, kind));
                 self.addresses[id].half_since = None;
                 self.halves.open.remove(&id);
@@ -56,8 +56,8 @@ impl Judge<'_> {
         }
     }
 
-    fn kind_of_half(&self, addresses: &Addresses, id: AddressId) -> HalfTaken {
-        let address = &addresses[id];
+    fn kind_of_half(&self, id: AddressId) -> HalfTaken {
+        let address = &self.addresses[id];
         let mut taken_by = address
             .owners
             .iter()
@@ -102,7 +102,7 @@ impl Judge<'_> {
             let address = &self.addresses[*id];
             let in_range = server.bitmap_range(address.ip).is_some();
             if in_range && address.half_since.is_some_and(|since| since <= returned) {
-                kinds.insert(self.kind_of_half(&self.addresses, *id));
+                kinds.insert(self.kind_of_half(*id));
             }
         }
         kinds

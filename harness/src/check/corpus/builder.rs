@@ -181,32 +181,26 @@ impl Recording {
     }
 
     pub fn no_service_through(self, server: ServerId, name: &str) -> Self {
-        let mut it = self.vanished(name);
-        let returned = it.tick();
-        it.uids += 1;
-        it.entries.push(Entry::Operation(Box::new(Operation {
-            client: it.uids as u16,
-            server,
-            kind: OperationKind::DeleteService { service: key(name) },
-            invoked: Micros(returned.0.saturating_sub(20_000)),
-            returned,
-            outcome: Outcome::Ok { granted: Vec::new(), uid: format!("uid-{name}"), revision: it.revision },
-        })));
-        it
+        self.vanished(name).deletion(server, name, 20_000)
     }
 
     /// A deletion that was answered with success and changes nothing.
-    pub fn deleted_in_vain(mut self, server: ServerId, name: &str) -> Self {
+    pub fn deleted_in_vain(self, server: ServerId, name: &str) -> Self {
+        self.deletion(server, name, 5_000)
+    }
+
+    fn deletion(self, server: ServerId, name: &str, took: u64) -> Self {
+        let outcome = Outcome::Ok { granted: Vec::new(), uid: format!("uid-{name}"), revision: self.revision };
+        self.operation(server, OperationKind::DeleteService { service: key(name) }, took, outcome)
+    }
+
+    /// A call of a client of its own that returns now, after this many microseconds.
+    fn operation(mut self, server: ServerId, kind: OperationKind, took: u64, outcome: Outcome) -> Self {
         let returned = self.tick();
         self.uids += 1;
-        self.entries.push(Entry::Operation(Box::new(Operation {
-            client: self.uids as u16,
-            server,
-            kind: OperationKind::DeleteService { service: key(name) },
-            invoked: Micros(returned.0.saturating_sub(5_000)),
-            returned,
-            outcome: Outcome::Ok { granted: Vec::new(), uid: format!("uid-{name}"), revision: self.revision },
-        })));
+        let (client, invoked) = (self.uids as u16, Micros(returned.0.saturating_sub(took)));
+        let operation = Operation { client, server, kind, invoked, returned, outcome };
+        self.entries.push(Entry::Operation(Box::new(operation)));
         self
     }
 
@@ -271,18 +265,8 @@ impl Recording {
         self.type_call(server, name, ServiceType::ClusterIp, outcome)
     }
 
-    fn type_call(mut self, server: ServerId, name: &str, service_type: ServiceType, outcome: Outcome) -> Self {
-        let returned = self.tick();
-        self.uids += 1;
-        self.entries.push(Entry::Operation(Box::new(Operation {
-            client: self.uids as u16,
-            server,
-            kind: OperationKind::ChangeType { service: key(name), service_type },
-            invoked: Micros(returned.0.saturating_sub(1_000_000)),
-            returned,
-            outcome,
-        })));
-        self
+    fn type_call(self, server: ServerId, name: &str, service_type: ServiceType, outcome: Outcome) -> Self {
+        self.operation(server, OperationKind::ChangeType { service: key(name), service_type }, 1_000_000, outcome)
     }
 
     /// A creation of a Service without addresses.
